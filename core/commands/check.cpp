@@ -154,9 +154,8 @@ private:
     const Recipe recipe = subject_.one_rank(layout).recipe;
     auto& result = known_[to_text(recipe.tree) + " " + precision.name];
     if (result == nullptr) {
-      result = std::make_unique<TrialResult>(
-          trial_on_threads(recipe, host_, trial_.options(precision))
-      );
+      result =
+          std::make_unique<TrialResult>(trial_on_threads(recipe, host_, trial_.options(precision)));
     }
     return *result;
   }

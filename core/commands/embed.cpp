@@ -43,7 +43,8 @@ Split wanted_split(const Invocation& invocation) {
 }
 
 /// Each block of a split once, and the recall of its queries.
-Embedded embed_split(const Invocation& invocation, const Session& session, const Embedder& embedder) {
+Embedded
+embed_split(const Invocation& invocation, const Session& session, const Embedder& embedder) {
   const Split split = wanted_split(invocation);
   const int64_t all = session.corpus->size(split);
   const int64_t samples = number_option(invocation, "--samples", all, 1, std::max<int64_t>(all, 1));
@@ -73,7 +74,8 @@ Embedded embed_split(const Invocation& invocation, const Session& session, const
   }
   made.index.embeddings = embedder.embed(EmbeddedText::context, blocks);
   made.queries = samples;
-  made.what = counted(std::ssize(blocks), "block") + " of the " + std::string(name_of(split)) + " split";
+  made.what =
+      counted(std::ssize(blocks), "block") + " of the " + std::string(name_of(split)) + " split";
   const auto found = search(
       made.index, embedder.embed(EmbeddedText::query, queries), kRecalls[std::size(kRecalls) - 1]
   );
@@ -118,11 +120,11 @@ Embedded embed_file(const std::string& file, const Embedder& embedder) {
   return made;
 }
 
-Embedded
-index_of(const Invocation& invocation, const Session& session, const Embedder& embedder) {
+Embedded index_of(const Invocation& invocation, const Session& session, const Embedder& embedder) {
   if (invocation.has("--index")) {
     Embedded made{.index = read_index(invocation.value("--index")), .what = {}};
-    made.what = counted(std::ssize(made.index.texts), "block") + " of " + invocation.value("--index");
+    made.what =
+        counted(std::ssize(made.index.texts), "block") + " of " + invocation.value("--index");
     return made;
   }
   return invocation.has("--file") ? embed_file(invocation.value("--file"), embedder)
@@ -157,7 +159,8 @@ void print(const Embedded& made, const std::vector<FoundBlock>& found, const std
   }
   if (!made.recall.empty()) {
     std::printf(
-        "of %s for their own blocks\n", (grouped(made.queries) + (made.queries == 1 ? " query" : " queries")).c_str()
+        "of %s for their own blocks\n",
+        (grouped(made.queries) + (made.queries == 1 ? " query" : " queries")).c_str()
     );
   }
   if (found.empty()) {
@@ -175,7 +178,9 @@ void print(const Embedded& made, const std::vector<FoundBlock>& found, const std
   std::printf("\n%s", columns(rows, Terminal::of(STDOUT_FILENO)).c_str());
 }
 
-void print_json(const Embedded& made, const std::vector<FoundBlock>& found, const std::string& words) {
+void print_json(
+    const Embedded& made, const std::vector<FoundBlock>& found, const std::string& words
+) {
   Json object{
       {"blocks", made.index.texts.size()},
       {"dim", made.index.embeddings.size(1)},

@@ -2,12 +2,12 @@
 #include "core/bench/gemm_choice.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/given_arrays.hpp"
 #include "core/commands/run_output.hpp"
 #include "core/formats/json.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/records/run_log.hpp"
-#include "core/step/sample_arrays.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/given_weights.hpp"
@@ -16,7 +16,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <nlohmann/json.hpp>
@@ -108,132 +107,6 @@ std::vector<Batch> make_unlabelled(const std::vector<std::vector<int64_t>>& rows
   }
   return batches;
 }
-
-/// Arrays of samples by name, each with a row for every sample: what a corpus gives, for models
-/// that read more than tokens.
-class GivenArrays {
-public:
-  GivenArrays(const nlohmann::json& json, std::string file, const Session& session)
-      : json_(json)
-      , file_(std::move(file))
-      , session_(session)
-      , read_(session.architecture->arrays(session.recipe.model.seq_length)) {
-    if (!json.contains("tokens")) {
-      refuse("has no array \"tokens\"");
-    }
-    samples_ = json["tokens"].is_array() ? json["tokens"].size() : 0;
-    for (const auto& [name, rows] : json.items()) {
-      check(name, rows);
-    }
-  }
-
-  /// One microbatch per sample, or of all where the model compares them. Without a "loss_mask" all
-  /// labels count.
-  [[nodiscard]] std::vector<Batch> batches(bool labels) const {
-    std::vector<Batch> batches;
-    const size_t each = compares_samples(read_) ? samples_ : 1;
-    for (size_t first = 0; first < samples_; first += each) {
-      Batch batch;
-      batch.batch = static_cast<int64_t>(each);
-      for (size_t i = first; i < first + each; ++i) {
-        batch.samples.push_back(static_cast<int64_t>(i));
-      }
-      for (const auto& [name, rows] : json_.items()) {
-        if (!labels && (name.ends_with("loss_mask") || name.ends_with("labels"))) {
-          continue;
-        }
-        std::vector<at::Tensor> columns;
-        for (size_t i = first; i < first + each; ++i) {
-          columns.push_back(
-              is_float(name) ? at::tensor(rows[i].template get<std::vector<float>>(), at::kFloat)
-                             : at::tensor(rows[i].template get<std::vector<int64_t>>(), at::kLong)
-          );
-        }
-        batch.arrays[name] = at::stack(columns, 1);
-        if (apart(name) == nullptr) {
-          batch.sequences[sequence_of(name)] = columns.front().size(0);
-        }
-      }
-      batch.seq = batch.sequences.extract("").mapped();
-      if (labels && batch.arrays.contains("labels") && !batch.arrays.contains("loss_mask")) {
-        batch.arrays["loss_mask"] = at::ones({batch.seq, 1});
-      }
-      batches.push_back(std::move(batch));
-    }
-    return batches;
-  }
-
-private:
-  /// The declaration of an array that has no element for each token; null for others.
-  [[nodiscard]] const ArraySpec* apart(const std::string& name) const {
-    const auto found = std::ranges::find(read_, name, &ArraySpec::name);
-    return found == read_.end() || found->axis == axis::seq ? nullptr : &*found;
-  }
-
-  [[nodiscard]] bool is_float(const std::string& name) const {
-    const ArraySpec* spec = apart(name);
-    return spec != nullptr ? spec->type == ArraySpec::Type::float32 : name.ends_with("loss_mask");
-  }
-
-  /// The name of the sequence whose tokens an array is about; "": the sample's own.
-  [[nodiscard]] std::string sequence_of(const std::string& name) const {
-    for (const auto& [sequence, length] : session_.architecture->sequences()) {
-      if (name.starts_with(sequence + "_")) {
-        return sequence;
-      }
-    }
-    return "";
-  }
-
-  void check(const std::string& name, const nlohmann::json& rows) {
-    const auto all = session_.architecture->sequences();
-    const ArraySpec* spec = apart(name);
-    const std::string sequence = spec != nullptr ? "" : sequence_of(name);
-    const int64_t most = spec != nullptr      ? spec->length
-                         : sequence.empty() ? session_.recipe.model.seq_length
-                                            : all.at(sequence);
-    const bool ids = spec == nullptr && (name.ends_with("tokens") || name == "labels");
-    if (!rows.is_array() || rows.empty() || rows.size() != samples_) {
-      refuse("\"" + name + "\" has no row for each sample");
-    }
-    size_t& length = lengths_[spec != nullptr ? name : sequence];
-    for (const auto& row : rows) {
-      length = length == 0 && row.is_array() ? row.size() : length;
-      if (!row.is_array() || row.empty() || row.size() != length ||
-          static_cast<int64_t>(length) > most) {
-        refuse(
-            "\"" + name + "\" has a row of another length than the first one, or of more than " +
-            std::to_string(most) + " elements"
-        );
-      }
-      for (const auto& element : row) {
-        if (is_float(name)
-                ? !element.is_number()
-                : !is_json_size(element) ||
-                      (ids && element.template get<int64_t>() >= session_.architecture->vocab())) {
-          refuse("\"" + name + "\" holds " + element.dump());
-        }
-      }
-    }
-  }
-
-  [[noreturn]] void refuse(const std::string& found) const {
-    throw Error(
-        file_ + ": " + found,
-        "give rows of the same length under each name, {\"tokens\": [[1, 2]], \"labels\": [[2, 3]]}; "
-        "tokens and labels are ids below " +
-            std::to_string(session_.architecture->vocab()),
-        exit_code::data
-    );
-  }
-
-  const nlohmann::json& json_;
-  std::string file_;
-  const Session& session_;
-  std::vector<ArraySpec> read_; // by the model
-  size_t samples_ = 0;
-  std::map<std::string, size_t, std::less<>> lengths_; // by sequence, or array without one
-};
 
 /// What the model gives without labels: logits of every token, [batch, tokens, vocab], or else what
 /// its samples become, [batch, ...].

@@ -19,7 +19,6 @@ struct GivenModel {
 /// --recipe, --step, --weights-format and --allow-change; with `corpus` the recipe's data, too.
 ///
 /// Throws:  mh::Error
-[[nodiscard]] GivenModel
-given_model(const Invocation& invocation, Host& host, bool corpus = false);
+[[nodiscard]] GivenModel given_model(const Invocation& invocation, Host& host, bool corpus = false);
 
 } // namespace mh

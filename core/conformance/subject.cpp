@@ -16,6 +16,7 @@
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

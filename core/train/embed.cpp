@@ -26,9 +26,8 @@ std::string array_name(EmbeddedText kind, const char* array) {
 
 const std::vector<int64_t>& array(const Sample& sample, const std::string& name) {
   const auto found = sample.find(name);
-  const auto* values = found == sample.end()
-                           ? nullptr
-                           : std::get_if<std::vector<int64_t>>(&found->second);
+  const auto* values =
+      found == sample.end() ? nullptr : std::get_if<std::vector<int64_t>>(&found->second);
   if (values == nullptr) {
     throw Error(
         "the corpus gives no `" + name + "`, which a retriever's samples have",
@@ -111,9 +110,8 @@ std::string Embedder::text(const std::vector<int64_t>& ids) const {
   return valid_utf8(session_.tokenizer->decode(words));
 }
 
-at::Tensor Embedder::embed(
-    EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts
-) const {
+at::Tensor
+Embedder::embed(EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts) const {
   std::vector<at::Tensor> rows;
   for (size_t first = 0; first < texts.size(); first += kAtOnce) {
     const size_t count = std::min(kAtOnce, texts.size() - first);
@@ -123,9 +121,8 @@ at::Tensor Embedder::embed(
   return at::cat(rows);
 }
 
-at::Tensor Embedder::embed_batch(
-    EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts
-) const {
+at::Tensor
+Embedder::embed_batch(EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts) const {
   const at::NoGradGuard no_grad;
   const auto count = static_cast<int64_t>(texts.size());
   size_t longest = 1;

@@ -60,9 +60,13 @@ double recall_at(
   for (size_t query = 0; query < found.size(); ++query) {
     const auto& blocks = found[query];
     const auto end = blocks.begin() + std::min<int64_t>(k, std::ssize(blocks));
-    right += std::any_of(blocks.begin(), end, [&](const FoundBlock& block) {
-               return index.numbers[static_cast<size_t>(block.row)] == own[query];
-             })
+    right += std::any_of(
+                 blocks.begin(),
+                 end,
+                 [&](const FoundBlock& block) {
+                   return index.numbers[static_cast<size_t>(block.row)] == own[query];
+                 }
+             )
                  ? 1
                  : 0;
   }

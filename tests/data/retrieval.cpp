@@ -193,7 +193,8 @@ TEST_CASE("ict by comments: no comment is in two splits") {
   for (int file = 0; file < 4; ++file) {
     std::string all;
     for (int i = 0; i < 30; ++i) {
-      all += "// Returns the number " + std::to_string(i) + " of all.\nint f" + std::to_string(i) + "();\n\n";
+      all += "// Returns the number " + std::to_string(i) + " of all.\nint f" + std::to_string(i) +
+             "();\n\n";
     }
     (void)files.write("code" + std::to_string(file) + ".cpp", all);
   }
@@ -218,11 +219,14 @@ TEST_CASE("ict by comments: no comment is in two splits") {
 
 TEST_CASE("pairs of a file with hard negatives") {
   const Files files;
-  const std::string file = files.write("pairs.jsonl", R"({"query": "a?", "positive": {"title": "t", "text": "a."}, "negatives": ["n1", "n2", "n3"]}
+  const std::string file = files.write(
+      "pairs.jsonl",
+      R"({"query": "a?", "positive": {"title": "t", "text": "a."}, "negatives": ["n1", "n2", "n3"]}
 
 {"question": "b?", "positive_ctxs": [{"title": "", "text": "b."}, {"text": "unused"}], "hard_negative_ctxs": [{"title": "u", "text": "m"}]}
 {"query": "c?", "positive": "c."}
-)");
+)"
+  );
   auto args = args_of(8, 8, {1, 0, 0});
   args.sequences.emplace("negative1", 8);
   args.sequences.emplace("negative2", 8);
@@ -259,7 +263,12 @@ TEST_CASE("what is no pair is refused with its line") {
   const Files files;
   const auto refused = [&](const std::string& line) {
     PairsCorpus::Config config;
-    config.paths = {files.write("bad.jsonl", R"({"query": "a?", "positive": "a."})" "\n" + line + "\n")};
+    config.paths = {files.write(
+        "bad.jsonl",
+        R"({"query": "a?", "positive": "a."})"
+        "\n" +
+            line + "\n"
+    )};
     try {
       const PairsCorpus corpus(config, args_of(8, 8, {1, 0, 0}));
     } catch (const mh::Error& error) {
@@ -272,10 +281,21 @@ TEST_CASE("what is no pair is refused with its line") {
   CHECK(refused(R"({"positive": "a"})").find("has no \"query\"") != std::string::npos);
   CHECK(refused(R"({"query": 3, "positive": "a"})").find("has no \"query\"") != std::string::npos);
   CHECK(refused(R"({"query": "q"})").find("has no \"positive\"") != std::string::npos);
-  CHECK(refused(R"({"query": "q", "positive": []})").find("has no \"positive\"") != std::string::npos);
-  CHECK(refused(R"({"query": "q", "positive": 1})").find("has a context that is neither") != std::string::npos);
-  CHECK(refused(R"({"query": "q", "positive": {"title": "t"}})").find("has a context that is neither") != std::string::npos);
-  CHECK(refused(R"({"query": "q", "positive": "p", "negatives": "n"})").find("that are no list") != std::string::npos);
+  CHECK(
+      refused(R"({"query": "q", "positive": []})").find("has no \"positive\"") != std::string::npos
+  );
+  CHECK(
+      refused(R"({"query": "q", "positive": 1})").find("has a context that is neither") !=
+      std::string::npos
+  );
+  CHECK(
+      refused(R"({"query": "q", "positive": {"title": "t"}})")
+          .find("has a context that is neither") != std::string::npos
+  );
+  CHECK(
+      refused(R"({"query": "q", "positive": "p", "negatives": "n"})").find("that are no list") !=
+      std::string::npos
+  );
   CHECK(refused(R"({"query": "q", "positive": "p", "negatives": []})").empty());
 }
 

@@ -577,7 +577,10 @@ TEST_CASE("a retriever") {
   CHECK(value(rich, "data.query_in_block") == "0.2");
   CHECK(value(rich, "data.one_sentence") == "true");
   const std::string said = mh::join(rich.comments, " ");
-  CHECK(said.find("--bert-load bert: no equivalent, training differs: a retriever") != std::string::npos);
+  CHECK(
+      said.find("--bert-load bert: no equivalent, training differs: a retriever") !=
+      std::string::npos
+  );
   CHECK(said.find("--indexer-batch-size 8: no equivalent") != std::string::npos);
   CHECK(value(of("--ict-head-size 24"), "model.projection_dim") == "24");
 }

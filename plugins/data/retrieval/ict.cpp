@@ -153,8 +153,7 @@ Sample IctCorpus::sample(Split split, int64_t index) const {
     masked::refuse_empty(split, args_, summary());
   }
   const auto part = static_cast<size_t>(split);
-  auto [number, draws] =
-      masked::turn_of(split, args_.seed, static_cast<uint64_t>(index), count);
+  auto [number, draws] = masked::turn_of(split, args_.seed, static_cast<uint64_t>(index), count);
   const bool keeps = draws.happens(config_.query_in_block);
   if (is_code()) {
     const Function& found = functions_[number + (part == 0 ? 0 : ends_[part - 1])];
@@ -184,9 +183,8 @@ Sample IctCorpus::sample(Split split, int64_t index) const {
 }
 
 std::string IctCorpus::summary() const {
-  const std::string found = is_code() ? thousands(functions_.size()) +
-                                            " commented functions in " + thousands(files_) +
-                                            " files"
+  const std::string found = is_code() ? thousands(functions_.size()) + " commented functions in " +
+                                            thousands(files_) + " files"
                                       : passages_->found();
   return "ict: " + found + ", " + thousands(static_cast<uint64_t>(size(Split::train))) +
          " samples of train";

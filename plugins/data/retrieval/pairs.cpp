@@ -153,8 +153,7 @@ Sample PairsCorpus::sample(Split split, int64_t index) const {
   const Pair& pair = pairs_[number + (part == 0 ? 0 : ends_[part - 1])];
   std::vector<Context> negatives;
   const uint64_t wanted = std::min(samples_.negatives(), pair.negatives.size());
-  for (const uint64_t one :
-       draws.choose(wanted, std::max<uint64_t>(pair.negatives.size(), 1))) {
+  for (const uint64_t one : draws.choose(wanted, std::max<uint64_t>(pair.negatives.size(), 1))) {
     negatives.push_back(context_of(pair.negatives[one]));
   }
   return samples_.sample(samples_.encode(pair.query), context_of(pair.positive), negatives);

@@ -187,7 +187,8 @@ std::array<uint64_t, 3> split_ends(const std::array<double, 3>& shares, uint64_t
   double share = 0;
   for (size_t split = 0; split < ends.size(); ++split) {
     share += shares[split];
-    ends[split] = std::min(count, static_cast<uint64_t>(std::llround(share * static_cast<double>(count))));
+    ends[split] =
+        std::min(count, static_cast<uint64_t>(std::llround(share * static_cast<double>(count))));
   }
   return ends;
 }

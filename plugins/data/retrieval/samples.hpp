@@ -66,6 +66,7 @@ private:
 [[nodiscard]] int64_t number_of(std::string_view text);
 
 /// The end of the last of so many items in each split, by the shares of train, valid and test.
-[[nodiscard]] std::array<uint64_t, 3> split_ends(const std::array<double, 3>& shares, uint64_t count);
+[[nodiscard]] std::array<uint64_t, 3>
+split_ends(const std::array<double, 3>& shares, uint64_t count);
 
 } // namespace mh::retrieval

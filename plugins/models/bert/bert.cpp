@@ -27,7 +27,9 @@ constexpr auto kHidden = "hidden";
 /// The first block: the tokens' embedding.
 class FirstBlock : public Block {
 public:
-  FirstBlock(Builder& builder, const BertConfig& c, int64_t seq_length, std::unique_ptr<NormPart> norm)
+  FirstBlock(
+      Builder& builder, const BertConfig& c, int64_t seq_length, std::unique_ptr<NormPart> norm
+  )
       : embed_(embed_axis(c))
       , embedding_(builder, c, seq_length, std::move(norm), "embedding") {}
 

@@ -30,8 +30,7 @@ BertEmbedding::BertEmbedding(
   }
 }
 
-Embedding
-BertEmbedding::table(Builder& builder, const char* name, Axis rows, double std) const {
+Embedding BertEmbedding::table(Builder& builder, const char* name, Axis rows, double std) const {
   return scoped(builder, name, [&] { return Embedding(builder, rows, embed_, std); });
 }
 

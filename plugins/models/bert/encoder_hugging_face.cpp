@@ -27,8 +27,7 @@ std::vector<HfKey> encoder_keys(int64_t vocab, int64_t hidden, int64_t layers) {
             {"relu2", "relu2"}}},
       {.key = "layer_norm_eps", .field = "norm_eps", .absent = 1e-12},
       {.key = "type_vocab_size", .field = "token_types", .absent = 2},
-      {.key = "position_embedding_type", .absent = "absolute", .words = {{"absolute"}}}
-  };
+      {.key = "position_embedding_type", .absent = "absolute", .words = {{"absolute"}}}};
 }
 
 std::vector<std::string> harmless_encoder_keys() {

@@ -79,12 +79,12 @@ void add_retrieval_losses(
   const at::Tensor others =
       at::arange(scores.size(1), labels.options()).unsqueeze(0).ne(place); // [B, C]
   const at::Tensor no_negative =
-      of_all_ranks(there, mesh).eq(0).unsqueeze(0).logical_or(
-          of_all_ranks(labels, mesh).unsqueeze(0).eq(labels[0].unsqueeze(1))
-      );
-  const at::Tensor left = scores.masked_fill(
-      no_negative.logical_and(others), -std::numeric_limits<double>::infinity()
-  );
+      of_all_ranks(there, mesh)
+          .eq(0)
+          .unsqueeze(0)
+          .logical_or(of_all_ranks(labels, mesh).unsqueeze(0).eq(labels[0].unsqueeze(1)));
+  const at::Tensor left =
+      scores.masked_fill(no_negative.logical_and(others), -std::numeric_limits<double>::infinity());
   const at::Tensor own = at::log_softmax(left, 1).gather(1, place).squeeze(1);
   const at::Tensor counted = pairs[0].to(wide);
   context.add_loss(

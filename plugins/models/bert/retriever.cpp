@@ -85,9 +85,8 @@ public:
 
 private:
   template <class Make>
-  static std::unique_ptr<T> made(
-      Builder& builder, std::span<const Text> texts, std::string_view tower, const Make& make
-  ) {
+  static std::unique_ptr<T>
+  made(Builder& builder, std::span<const Text> texts, std::string_view tower, const Make& make) {
     const Flops before = builder.flops;
     const auto make_for = [&](const Text& text) {
       const auto tokens = builder.within(text.sequence);
@@ -366,22 +365,18 @@ public:
   }
 
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
-    return std::make_unique<FirstTowers>(
-        builder, own_, [this](Builder& b, std::string_view tower) {
-          auto norm_of_sum = own_.post() ? scoped(b, "norm", [&] { return norm(b); }) : nullptr;
-          const std::string site = std::string(tower) + (tower.empty() ? "" : " ") + "embedding";
-          return std::make_unique<BertEmbedding>(
-              b, own_, seq_length_, std::move(norm_of_sum), site
-          );
-        }
-    );
+    return std::make_unique<FirstTowers>(builder, own_, [this](Builder& b, std::string_view tower) {
+      auto norm_of_sum = own_.post() ? scoped(b, "norm", [&] { return norm(b); }) : nullptr;
+      const std::string site = std::string(tower) + (tower.empty() ? "" : " ") + "embedding";
+      return std::make_unique<BertEmbedding>(b, own_, seq_length_, std::move(norm_of_sum), site);
+    });
   }
 
   [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
     return std::make_unique<TowersLayer>(
-        builder, own_, [this, index](Builder& b, std::string_view) {
-          return Decoder::layer(index, b);
-        }
+        builder,
+        own_,
+        [this, index](Builder& b, std::string_view) { return Decoder::layer(index, b); }
     );
   }
 
@@ -413,9 +408,7 @@ private:
 } // namespace
 
 void add_retriever(Registry& registry) {
-  registry.add<Retriever>(
-      "retriever", "two encoders that find the context of a query among many"
-  );
+  registry.add<Retriever>("retriever", "two encoders that find the context of a query among many");
 }
 
 } // namespace mh::bert

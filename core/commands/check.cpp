@@ -149,19 +149,13 @@ public:
   }
 
 private:
-  /// One rank with whatever else the layout sets ("recompute.use").
+  /// Trials of what is the same on one rank are run once.
   const TrialResult& one_rank(const Layout& layout, const Precision& precision) {
-    Layout others;
-    for (const std::string& set : layout.sets) {
-      if (!set.starts_with("parallel.")) {
-        others.sets.push_back(set);
-      }
-    }
-    auto& result = known_[join(others.sets) + " " + precision.name];
+    const Recipe recipe = subject_.one_rank(layout).recipe;
+    auto& result = known_[to_text(recipe.tree) + " " + precision.name];
     if (result == nullptr) {
-      result = std::make_unique<TrialResult>(
-          trial_on_threads(subject_.under(others).recipe, host_, trial_.options(precision))
-      );
+      result =
+          std::make_unique<TrialResult>(trial_on_threads(recipe, host_, trial_.options(precision)));
     }
     return *result;
   }

@@ -14,6 +14,7 @@ int command_run(const Invocation& invocation, Host& host);
 int command_eval(const Invocation& invocation, Host& host);
 int command_generate(const Invocation& invocation, Host& host);
 int command_fill_mask(const Invocation& invocation, Host& host);
+int command_embed(const Invocation& invocation, Host& host);
 int command_sweep(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);

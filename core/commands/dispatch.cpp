@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"eval", mh::command_eval},
     {"generate", mh::command_generate},
     {"fill-mask", mh::command_fill_mask},
+    {"embed", mh::command_embed},
     {"sweep", mh::command_sweep},
     {"plot", mh::command_plot},
     {"compare", mh::command_compare},

@@ -2,6 +2,7 @@
 #include "core/bench/gemm_choice.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/given_arrays.hpp"
 #include "core/commands/run_output.hpp"
 #include "core/formats/json.hpp"
 #include "core/mesh/spawn.hpp"
@@ -107,121 +108,29 @@ std::vector<Batch> make_unlabelled(const std::vector<std::vector<int64_t>>& rows
   return batches;
 }
 
-/// Arrays of samples by name, each with a row for every sample: what a corpus gives, for models
-/// that read more than tokens.
-class GivenArrays {
-public:
-  GivenArrays(const nlohmann::json& json, std::string file, const Session& session)
-      : json_(json)
-      , file_(std::move(file))
-      , session_(session) {
-    if (!json.contains("tokens")) {
-      refuse("has no array \"tokens\"");
-    }
-    samples_ = json["tokens"].is_array() ? json["tokens"].size() : 0;
-    for (const auto& [name, rows] : json.items()) {
-      check(name, rows);
-    }
-  }
-
-  /// One microbatch per sample. Without a "loss_mask" all labels count.
-  [[nodiscard]] std::vector<Batch> batches(bool labels) const {
-    std::vector<Batch> batches;
-    for (size_t i = 0; i < samples_; ++i) {
-      Batch batch;
-      batch.batch = 1;
-      batch.samples = {static_cast<int64_t>(i)};
-      for (const auto& [name, rows] : json_.items()) {
-        const bool mask = name.ends_with("loss_mask");
-        if (!labels && (mask || name.ends_with("labels"))) {
-          continue;
-        }
-        const at::Tensor row =
-            mask ? at::tensor(rows[i].template get<std::vector<float>>(), at::kFloat)
-                 : at::tensor(rows[i].template get<std::vector<int64_t>>(), at::kLong);
-        batch.arrays[name] = row.unsqueeze(1);
-        batch.sequences[sequence_of(name)] = row.size(0);
-      }
-      batch.seq = batch.sequences.extract("").mapped();
-      if (labels && batch.arrays.contains("labels") && !batch.arrays.contains("loss_mask")) {
-        batch.arrays["loss_mask"] = at::ones({batch.seq, 1});
-      }
-      batches.push_back(std::move(batch));
-    }
-    return batches;
-  }
-
-private:
-  /// The name of the sequence whose tokens an array is about; "": the sample's own.
-  [[nodiscard]] std::string sequence_of(const std::string& name) const {
-    for (const auto& [sequence, length] : session_.architecture->sequences()) {
-      if (name.starts_with(sequence + "_")) {
-        return sequence;
-      }
-    }
-    return "";
-  }
-
-  void check(const std::string& name, const nlohmann::json& rows) {
-    const auto all = session_.architecture->sequences();
-    const std::string sequence = sequence_of(name);
-    const int64_t most = sequence.empty() ? session_.recipe.model.seq_length : all.at(sequence);
-    const bool ids = name.ends_with("tokens") || name == "labels";
-    if (!rows.is_array() || rows.empty() || rows.size() != samples_) {
-      refuse("\"" + name + "\" has no row for each sample");
-    }
-    size_t& length = lengths_[sequence];
-    for (const auto& row : rows) {
-      length = length == 0 && row.is_array() ? row.size() : length;
-      if (!row.is_array() || row.empty() || row.size() != length ||
-          static_cast<int64_t>(length) > most) {
-        refuse(
-            "\"" + name + "\" has a row of another length than the first one, or of more than " +
-            std::to_string(most) + " elements"
-        );
-      }
-      for (const auto& element : row) {
-        if (name.ends_with("loss_mask")
-                ? !element.is_number()
-                : !is_json_size(element) ||
-                      (ids && element.template get<int64_t>() >= session_.architecture->vocab())) {
-          refuse("\"" + name + "\" holds " + element.dump());
-        }
-      }
-    }
-  }
-
-  [[noreturn]] void refuse(const std::string& found) const {
-    throw Error(
-        file_ + ": " + found,
-        "give rows of the same length under each name, {\"tokens\": [[1, 2]], \"labels\": [[2, 3]]}; "
-        "tokens and labels are ids below " +
-            std::to_string(session_.architecture->vocab()),
-        exit_code::data
-    );
-  }
-
-  const nlohmann::json& json_;
-  std::string file_;
-  const Session& session_;
-  size_t samples_ = 0;
-  std::map<std::string, size_t, std::less<>> lengths_; // by sequence
-};
-
-/// Every token's, of every sample: [batch, tokens, vocab].
-at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
+/// What the model gives without labels: logits of every token, [batch, tokens, vocab], or else what
+/// its samples become, [batch, ...].
+std::vector<NamedTensor> outputs(const Session& session, const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> rows;
-  for (const Batch& host : batches) {
-    const Batch batch = to_device(host, session.device->device());
-    StepContext context(session.mesh, session.rules, batch);
-    const State state = session.model->forward(context);
-    if (!state.has("logits")) {
-      throw Error("this model has no logits to write", "leave --logits out", exit_code::data);
+  std::vector<NamedTensor> all;
+  for (const std::string& name : session.architecture->outputs()) {
+    std::vector<at::Tensor> rows;
+    for (const Batch& host : batches) {
+      const Batch batch = to_device(host, session.device->device());
+      StepContext context(session.mesh, session.rules, batch);
+      const State state = session.model->forward(context);
+      if (!state.has(name)) {
+        throw Error("this model has no logits to write", "leave --logits out", exit_code::data);
+      }
+      const auto& [value, dims] = state[name];
+      const bool per_token = dims.front().logical == axis::seq;
+      rows.push_back(
+          (per_token ? value.transpose(0, 1) : value).to(at::kCPU, at::kFloat).contiguous()
+      );
     }
-    rows.push_back(state["logits"].value.to(at::kCPU, at::kFloat).transpose(0, 1));
+    all.push_back({name, at::cat(rows)});
   }
-  return at::cat(rows);
+  return all;
 }
 
 void write_new(const std::string& file, const std::vector<NamedTensor>& tensors) {
@@ -266,7 +175,7 @@ void evaluate_ids(
     add_shifted(session.architecture->shifted_arrays(), batch.arrays);
   }
   if (all) {
-    write_new(invocation.value("--logits"), {{"logits", logits(session, unlabelled)}});
+    write_new(invocation.value("--logits"), outputs(session, unlabelled));
   }
   std::vector<LossValue> losses;
   if (invocation.has("--gradients")) {

@@ -37,7 +37,7 @@ std::string recipe_file(
 
 } // namespace
 
-GivenModel given_model(const Invocation& invocation, Host& host) {
+GivenModel given_model(const Invocation& invocation, Host& host, bool corpus) {
   const std::filesystem::path folder = invocation.arguments.front();
   const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
   // The tokens over a cache are those without it in float32; bf16 rounds the two ways apart.
@@ -50,7 +50,7 @@ GivenModel given_model(const Invocation& invocation, Host& host) {
   recipe.batch = {};
   GivenModel given{
       .session =
-          make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false}),
+          make_session(recipe, host, {.corpus = corpus, .initialise = false, .trains = false}),
       .weights = {}};
   (void)given.session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
   WeightsWanted wanted = weights_wanted(invocation);

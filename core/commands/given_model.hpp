@@ -16,9 +16,9 @@ struct GivenModel {
 };
 
 /// Loads the weights of the folder that the command names, in fp32 unless --set says otherwise, by
-/// --recipe, --step, --weights-format and --allow-change.
+/// --recipe, --step, --weights-format and --allow-change; with `corpus` the recipe's data, too.
 ///
 /// Throws:  mh::Error
-[[nodiscard]] GivenModel given_model(const Invocation& invocation, Host& host);
+[[nodiscard]] GivenModel given_model(const Invocation& invocation, Host& host, bool corpus = false);
 
 } // namespace mh

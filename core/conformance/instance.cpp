@@ -73,7 +73,7 @@ Corpus::Args arguments<Corpus>(uint64_t seed) {
       .vocab = kVocab,
       .split = {0.75, 0.25, 0},
       .seed = seed,
-      .sequences = {{"encoder", kSeq - 4}}};
+      .sequences = {{"encoder", kSeq - 4}, {"query", kSeq - 4}}};
 }
 
 template <>

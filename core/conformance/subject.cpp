@@ -12,6 +12,7 @@
 #include "core/recipe/sections.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/storage/temporary_folder.hpp"
+#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -28,6 +29,17 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+/// Samples of a microbatch over all data-parallel ranks, where a model compares them: at least.
+constexpr int64_t kFewest = 2;
+
+bool sets_micro(const std::string& set) {
+  return set.starts_with("batch.micro=");
+}
+
+int64_t data_ranks(const Recipe& recipe) {
+  return mesh_shape(recipe, recipe.parallel.ranks()).dp;
+}
 
 constexpr const char* kTask = "MEGAHOST_CHECK"; // what a rank that is a process has to do
 
@@ -71,7 +83,41 @@ std::string Subject::handed() const {
 }
 
 Resolved Subject::under(const Layout& layout) const {
-  return resolved(layout, Data::made_up);
+  Resolved alone = resolved(layout, Data::made_up);
+  const int64_t ranks = data_ranks(alone.recipe);
+  const bool given = std::ranges::any_of(layout.sets, sets_micro) ||
+                     std::ranges::any_of(invocation_.all("--set"), sets_micro);
+  if (given || !compares_samples(alone.recipe)) {
+    return alone;
+  }
+  Layout several = layout;
+  several.sets.push_back("batch.micro=" + std::to_string(std::max(kFewest, ranks) / ranks));
+  return resolved(several, Data::made_up);
+}
+
+Resolved Subject::one_rank(const Layout& layout) const {
+  Layout others;
+  for (const std::string& set : layout.sets) {
+    if (!set.starts_with("parallel.")) {
+      others.sets.push_back(set);
+    }
+  }
+  const Recipe whole = under(layout).recipe;
+  if (compares_samples(whole)) {
+    std::erase_if(others.sets, sets_micro);
+    others.sets.push_back("batch.micro=" + std::to_string(whole.batch.micro * data_ranks(whole)));
+  }
+  return resolved(others, Data::made_up);
+}
+
+bool Subject::compares_samples(const Recipe& recipe) const {
+  const Value* vocab = recipe.model.options.find("vocab");
+  const auto architecture = host_.make<Architecture>(
+      recipe.model,
+      {.vocab = vocab != nullptr && vocab->is_integer() ? vocab->as_integer() : 1,
+       .seq_length = recipe.model.seq_length}
+  );
+  return mh::compares_samples(architecture->arrays(recipe.model.seq_length));
 }
 
 Resolved Subject::with_data() const {

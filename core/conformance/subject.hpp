@@ -43,6 +43,11 @@ public:
   /// Throws:  RecipeError where the model, or check's own rules, refuse the layout
   [[nodiscard]] Resolved under(const Layout& layout) const;
 
+  /// One rank with whatever else the layout sets ("recompute.use"). A model that compares the
+  /// samples of a microbatch with each other, which it says by an array on axis::batch, gets those
+  /// of all the layout's data-parallel ranks at once: the same samples meet.
+  [[nodiscard]] Resolved one_rank(const Layout& layout) const;
+
   /// The recipe's corpus and optimizer are tried, not the trial's own.
   [[nodiscard]] bool is_recipe() const { return !invocation_.has("--model"); }
 
@@ -56,6 +61,7 @@ private:
   enum class Data : uint8_t { made_up, of_recipe };
 
   [[nodiscard]] Resolved resolved(const Layout& layout, Data data) const;
+  [[nodiscard]] bool compares_samples(const Recipe& recipe) const;
   [[nodiscard]] Loaded base(LoadOptions options) const;
 
   const Invocation& invocation_;

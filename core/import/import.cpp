@@ -44,6 +44,7 @@ Trains trained_by(const std::string& program) {
   } programs[] = {
       {"pretrain_bert.py", Trains::bert, nullptr},
       {"pretrain_t5.py", Trains::t5, nullptr},
+      {"pretrain_ict.py", Trains::ict, nullptr},
       {"pretrain_mamba.py", Trains::decoder, "state-space layers"},
       {"pretrain_hybrid.py", Trains::decoder, "state-space layers"},
       {"pretrain_vlm.py", Trains::decoder, "images"},
@@ -51,7 +52,6 @@ Trains trained_by(const std::string& program) {
       {"pretrain_vision_classify.py", Trains::decoder, "images"},
       {"pretrain_vision_dino.py", Trains::decoder, "images"},
       {"pretrain_vision_inpaint.py", Trains::decoder, "images"},
-      {"pretrain_ict.py", Trains::decoder, "retrieval by two encoders"},
       {"pretrain_retro.py", Trains::decoder, "retrieved texts"}};
 
   const std::string file = program.substr(program.rfind('/') + 1);
@@ -60,7 +60,7 @@ Trains trained_by(const std::string& program) {
       if (known.why != nullptr) {
         throw Error(
             file + " trains a model of " + known.why + ", for which there is no architecture yet",
-            "pretrain_gpt.py, pretrain_bert.py and pretrain_t5.py have equivalents"
+            "pretrain_gpt.py, pretrain_bert.py, pretrain_t5.py and pretrain_ict.py have equivalents"
         );
       }
       return known.trains;
@@ -94,6 +94,8 @@ ImportedRecipe Importer::run() {
     bert();
   } else if (trains_ == Trains::t5) {
     t5();
+  } else if (trains_ == Trains::ict) {
+    retriever();
   } else {
     positions();
   }

@@ -1,4 +1,4 @@
-// BERT and T5: their models and their corpora.
+// BERT, T5 and retrievers: their models and their corpora.
 
 #include "core/import/importer.hpp"
 
@@ -12,11 +12,46 @@ void Importer::bert() {
   if (given_.has("bert-no-binary-head")) {
     set("model.pair_head", false, "--bert-no-binary-head");
   }
+  encoder_positions("BERT");
+}
+
+void Importer::encoder_positions(const char* model) const {
   if (given_.text("position-embedding-type", "learned_absolute") != "learned_absolute") {
     refuse(
-        given_.find("position-embedding-type")->text() + " has no equivalent for BERT, expected "
-                                                         "learned_absolute"
+        given_.find("position-embedding-type")->text() + " has no equivalent for " + model +
+        ", expected learned_absolute"
     );
+  }
+}
+
+void Importer::retriever() {
+  set("model.use", "retriever", command_.program);
+  set("model.norm_placement", "pre", "BERT of Megatron-LM");
+  encoder_positions("a retriever");
+  set("model.shared_towers",
+      given_.has("biencoder-shared-query-context-model"),
+      given_.has("biencoder-shared-query-context-model") ? "--biencoder-shared-query-context-model"
+                                                         : kMegatronDefault);
+  const char* width = // the head of ICT's first version
+      given_.has("biencoder-projection-dim") || !given_.has("ict-head-size")
+          ? "biencoder-projection-dim"
+          : "ict-head-size";
+  set_from("model.projection_dim", given_.integer(width, 0), width);
+  if (given_.has("biencoder-projection-dim") && given_.has("ict-head-size")) {
+    comment(
+        given_.find("ict-head-size")->text() + ": --biencoder-projection-dim says the width of "
+                                               "embeddings"
+    );
+  }
+  set("model.score_scaling",
+      given_.has("retriever-score-scaling"),
+      given_.has("retriever-score-scaling") ? "--retriever-score-scaling" : kMegatronDefault);
+  if (const GivenArgument* top = given_.find("retriever-report-topk-accuracies")) {
+    Value::Array numbers;
+    for (const std::string& one : top->values) {
+      numbers.push_back(number_value(argument_number(*top, one)));
+    }
+    set("model.report_top", std::move(numbers), top->text());
   }
 }
 
@@ -56,11 +91,26 @@ void Importer::t5() {
   }
 }
 
+void Importer::ict_data() {
+  set_from("data.query_in_block", given_.number("query-in-block-prob", 0.1), "query-in-block-prob");
+  if (given_.has("use-one-sent-docs")) {
+    set("data.one_sentence", true, "--use-one-sent-docs");
+  }
+  if (given_.has("titles-data-path")) {
+    set_from("data.titles", Value::Array{given_.text("titles-data-path")}, "titles-data-path");
+  }
+}
+
 void Importer::masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes) {
   const bool bert = trains_ == Trains::bert;
-  set("data.use", bert ? "bert" : "t5", command_.program);
+  const bool ict = trains_ == Trains::ict;
+  set("data.use", bert ? "bert" : ict ? "ict" : "t5", command_.program);
   set("data.paths", Value::Array(prefixes.begin(), prefixes.end()), paths.text());
-  set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
+  if (ict) {
+    ict_data();
+  } else {
+    set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
+  }
   if (bert) {
     set("data.pair",
         given_.has("bert-no-binary-head") ? "none" : "order",

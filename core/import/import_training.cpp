@@ -217,13 +217,13 @@ void Importer::data() {
   if (trains_ != Trains::decoder) {
     if (paths == nullptr) {
       refuse(
-          "corpora of their own for train, validation and test have no equivalent for BERT and T5",
+          "corpora of their own for train, validation and test have no equivalent for encoders",
           "give --data-path and --split"
       );
     }
     const GivenBlend blend = blend_of(*paths);
     if (!blend.weights.empty()) {
-      refuse(paths->text() + ": weights of corpora have no equivalent for BERT and T5");
+      refuse(paths->text() + ": weights of corpora have no equivalent for encoders");
     }
     masked_data(*paths, blend.prefixes);
     return;

@@ -20,7 +20,7 @@ inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
 [[nodiscard]] Value number_value(double number);
 
 /// The kind of model that a program of Megatron-LM trains.
-enum class Trains : uint8_t { decoder, bert, t5 };
+enum class Trains : uint8_t { decoder, bert, t5, ict };
 
 class Importer {
 public:
@@ -47,6 +47,9 @@ private:
   /// Encoders, and encoder-decoders.
   void bert();
   void t5();
+  void retriever();
+  /// The learned positions that an encoder of Megatron-LM has.
+  void encoder_positions(const char* model) const;
   void window();
   /// A mixture of experts.
   void mixture();
@@ -76,8 +79,9 @@ private:
   void evaluation();
   void data();
   void data_of_splits();
-  /// Corpora of sentences, for BERT and T5.
+  /// Corpora of sentences, for BERT, T5 and retrievers.
   void masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes);
+  void ict_data();
   void tokenizer();
   /// A tokenizer that is read from a file; false if the type is another.
   bool tokenizer_of_file(const std::string& type);

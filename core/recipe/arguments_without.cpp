@@ -32,10 +32,11 @@ constexpr MegatronArguments kWithout[] = {
     {changes, "there are no images",
      "img-* num-channels patch-dim num-classes classes-fraction data-per-class-fraction "
      "iter-per-epoch vision-* swin-* dino-* mask-type mask-factor"},
-    {changes, "there is no retrieval",
-     "biencoder-* ict-* bert-load bert-embedder-type retriever-* indexer-* query-in-block-prob "
-     "use-one-sent-docs titles-data-path evidence-data-path block-data-path embedding-path "
-     "sample-rate output-bert-embeddings head-lr-mult"},
+    {changes, "a retriever starts from an encoder by megahost run --weights", "bert-load ict-load"},
+    {changes, "megahost embed makes indexes, and searches in them",
+     "indexer-* evidence-data-path block-data-path embedding-path retriever-seq-length sample-rate "
+     "bert-embedder-type output-bert-embeddings"},
+    {changes, "optimizer.groups scales the rate of tensors by their names", "head-lr-mult"},
     {changes, "samples of conversations are made by megahost data prepare --template",
      "sft sft-tokenizer-prompt-format chat-template"},
     {changes, "data.fim_rate moves the middle of documents; it takes ids, not tokens", "fim-*"},

@@ -93,6 +93,10 @@ std::string array_difference(const std::vector<ArraySpec>& declared, const Sampl
   return "";
 }
 
+bool compares_samples(const std::vector<ArraySpec>& read) {
+  return std::ranges::any_of(read, [](const ArraySpec& spec) { return spec.axis == axis::batch; });
+}
+
 Sample blank_sample(const std::vector<ArraySpec>& declared) {
   Sample sample;
   for (const auto& spec : declared) {

@@ -24,6 +24,10 @@ declared_arrays(const Registry::Entry& corpus, const Value& options, const Corpu
 [[nodiscard]] MH_API std::string
 array_difference(const std::vector<ArraySpec>& declared, const Sample& sample);
 
+/// Whether a model compares the samples of a microbatch with each other, so that its loss depends on
+/// which of them meet: it reads a number of each sample, an array on axis::batch.
+[[nodiscard]] MH_API bool compares_samples(const std::vector<ArraySpec>& read);
+
 /// A sample of the shapes that are declared: ids of 0, and every loss mask 1.
 [[nodiscard]] MH_API Sample blank_sample(const std::vector<ArraySpec>& declared);
 

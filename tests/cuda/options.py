@@ -80,8 +80,10 @@ llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model
 hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8
 hybrid model.pattern="G*-" model.delta_key_heads=2 model.delta_heads=4 model.delta_key_dim=16 model.delta_dim=8 model.delta_taps=3 model.delta_chunk=8
 bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.token_types=2 model.pair_head=true
+retriever data.use=ict data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.shared_towers=true model.query_length=16 model.projection_dim=32 model.score_scaling=true model.report_top=[1,2] batch.micro=2
+retriever data.use=pairs data.paths=["@pairs"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.hard_negatives=2 batch.micro=2
 t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.activation=geglu_tanh
-""".replace("@this", __file__)  # a text
+""".replace("@this", __file__).replace("@pairs", str(pathlib.Path(__file__).with_name("pairs.jsonl")))
 
 BASE = {
     "device": "cuda", "precision": "bf16", "model.layers": 2, "model.hidden": 64, "model.heads": 4, "model.seq_length": 32,
@@ -92,7 +94,7 @@ BASE = {
 HOST = {
     "name", "run_dir", "launcher", "storage", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
-    "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
+    "data.one_sentence", "data.query", "data.query_in_block", "data.titles", "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
     "data.cache", "data.cache_limit", "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",
     "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
     "data.index_files", "data.mmap", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",

@@ -1,4 +1,4 @@
-"""`transformers` as the judge of BERT and T5: the same weights and the same arrays of a corpus give the same logits, losses and
+"""`transformers` as the judge of BERT, DPR and T5: the same weights and the same arrays of a corpus give the same logits, losses and
 gradients."""
 
 import json
@@ -129,10 +129,49 @@ def t5(name, untied=False, **changes):
         compare(name, folder, (logits.detach(), loss.item(), gradients))
 
 
+def dpr(name, **changes):
+    """Queries and contexts with padding; the loss is that of in-batch negatives."""
+    torch.manual_seed(1234)
+    lengths = {"query_": 17, "": 29}
+    fields = dict(vocab_size=VOCAB, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=112,
+                  max_position_embeddings=29, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = transformers.DPRConfig(**(fields | changes))
+    towers = {"query_": disturb(transformers.DPRQuestionEncoder(config)), "": disturb(transformers.DPRContextEncoder(config))}
+    arrays, embeddings = {}, {}
+    for sequence, length in lengths.items():
+        ends = torch.tensor([length, length - 4, length - 9])
+        segments = (torch.arange(length).expand(BATCH, length) >= ends[:, None]).long()
+        tokens = torch.randint(1, VOCAB, (BATCH, length))
+        arrays |= {sequence + "tokens": tokens, sequence + "segments": segments}
+        embeddings[sequence] = towers[sequence](input_ids=tokens, attention_mask=1 - segments).pooler_output
+    arrays |= dict(labels=torch.arange(BATCH)[:, None], pair_mask=torch.ones(BATCH, 1))
+    loss = torch.nn.functional.cross_entropy(embeddings["query_"] @ embeddings[""].T, torch.arange(BATCH))
+    loss.backward()
+    gradients = {key: gradient for tower in towers.values() for key, gradient in gradients_of(tower).items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        prepare(folder, towers["query_"], arrays, 'seq_length = 29, query_length = 17')
+        save_file({key: value.clone() for tower in towers.values() for key, value in tower.state_dict().items()
+                   if "position_ids" not in key}, folder / "model/model.safetensors")
+        ours = program.evaluate(folder, outputs=("query_embedding", "context_embedding"))
+        made = torch.cat([embeddings["query_"], embeddings[""]]).detach()
+        noise = [gradient for key in list(gradients) if key.endswith("key.bias") for gradient in (gradients.pop(key), ours[2].pop(key))]
+        problems = program.compare(ours, (made, loss.item(), gradients))
+        if not program.norm(noise) <= 1e-7 * program.norm(gradients.values()):
+            problems.append("the gradient of a key's bias is not 0")
+        print(f"{name}: loss {ours[1]} against {loss.item():.7f}")
+        for problem in problems:
+            print(f"  {problem}")
+        global failed
+        failed += bool(problems)
+
+
 bert("bert", transformers.BertForPreTraining, transformers.BertConfig)
 bert("bert without pairs, tanh, other widths", transformers.BertForMaskedLM, transformers.BertConfig, pairs=False,
      hidden_act="gelu_new", num_attention_heads=6, type_vocab_size=3, layer_norm_eps=1e-3)
 bert("megatron-bert", transformers.MegatronBertForPreTraining, transformers.MegatronBertConfig)
+dpr("dpr")
+dpr("dpr with a projection, other widths", projection_dim=20, num_attention_heads=6, layer_norm_eps=1e-3)
 t5("t5")
 t5("t5 gated, untied", untied=True, feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_layers=2, num_decoder_layers=3)
 t5("t5 gated, tied without a scale", feed_forward_proj="gated-gelu", tie_word_embeddings=False)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import safetensors.torch
+import torch
 
 LOGITS = 1e-5  # share of their norm
 GRADIENT = 1e-4  # share of the larger of its norm and FLOOR
@@ -24,12 +25,16 @@ def run(*arguments):
     return result.stdout
 
 
-def evaluate(folder, recipe="recipe.toml", logits=True):
-    """Logits [batch, seq, vocab], loss and gradients of the model in a folder made by models.save."""
+def evaluate(folder, recipe="recipe.toml", logits=True, outputs=("logits",)):
+    """Logits [batch, seq, vocab], or outputs of another name one after the other, loss and gradients of the model in a folder made by models.save."""
     printed = run("eval", folder / recipe, "--weights", folder / "model", "--ids", folder / "ids.json",
                   *(["--logits", folder / "logits.safetensors"] if logits else []),
                   "--gradients", folder / "gradients.safetensors")
-    logits = safetensors.torch.load_file(folder / "logits.safetensors")["logits"] if logits else None
+    if logits:
+        found = safetensors.torch.load_file(folder / "logits.safetensors")
+        logits = torch.cat([found[name] for name in outputs])
+    else:
+        logits = None
     gradients = safetensors.torch.load_file(folder / "gradients.safetensors")
     loss = float(re.search(r"loss\D*([\d.]+)", printed)[1])
     return logits, loss, gradients

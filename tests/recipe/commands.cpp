@@ -18,7 +18,7 @@ namespace {
 
 /// The recipes of usual decoders: others need their plugins, whose tests resolve them.
 std::vector<std::filesystem::path> all_recipes() {
-  const std::set<std::string> others{"bert_tiny", "hybrid_tiny", "t5_tiny"};
+  const std::set<std::string> others{"bert_tiny", "hybrid_tiny", "ict_tiny", "t5_tiny"};
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(mh::test::recipes())) {
     const auto ending = entry.path().extension();

@@ -550,6 +550,41 @@ TEST_CASE("BERT and T5") {
             .starts_with("--position-embedding-type rope has no equivalent for T5"));
 }
 
+TEST_CASE("a retriever") {
+  const std::string shared =
+      "pretrain_ict.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 2 --train-iters 5 --data-path corpus_sentence --vocab-file vocab.txt ";
+  const auto of = [&](const std::string& text) {
+    return mh::import_arguments(command_of(shared + text));
+  };
+  const auto plain = of("");
+  CHECK(value(plain, "model.use") == "\"retriever\"");
+  CHECK(value(plain, "model.norm_placement") == "\"pre\"");
+  CHECK(value(plain, "model.shared_towers") == "false");
+  CHECK(value(plain, "model.projection_dim") == "0");
+  CHECK(value(plain, "data.use") == "\"ict\"");
+  CHECK(value(plain, "data.query_in_block") == "0.1");
+  CHECK(value(plain, "tokenizer.use") == "\"wordpiece\"");
+  const auto rich = of("--biencoder-projection-dim 16 --biencoder-shared-query-context-model "
+                       "--titles-data-path titles --query-in-block-prob 0.2 --use-one-sent-docs "
+                       "--retriever-score-scaling --retriever-report-topk-accuracies 1 5 20 "
+                       "--bert-load bert --indexer-batch-size 8");
+  CHECK(value(rich, "model.projection_dim") == "16");
+  CHECK(value(rich, "model.shared_towers") == "true");
+  CHECK(value(rich, "model.score_scaling") == "true");
+  CHECK(value(rich, "model.report_top") == "[1, 5, 20]");
+  CHECK(value(rich, "data.titles") == "[\"titles\"]");
+  CHECK(value(rich, "data.query_in_block") == "0.2");
+  CHECK(value(rich, "data.one_sentence") == "true");
+  const std::string said = mh::join(rich.comments, " ");
+  CHECK(
+      said.find("--bert-load bert: no equivalent, training differs: a retriever") !=
+      std::string::npos
+  );
+  CHECK(said.find("--indexer-batch-size 8: no equivalent") != std::string::npos);
+  CHECK(value(of("--ict-head-size 24"), "model.projection_dim") == "24");
+}
+
 TEST_CASE("tokenizers that are read from a file") {
   const auto hf = imported("--tokenizer-type HuggingFaceTokenizer --tokenizer-model models/a");
   CHECK(value(hf, "tokenizer.use") == "\"hf\"");

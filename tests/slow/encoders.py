@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bert_tiny, t5_tiny and hybrid_tiny learn on the quickstart's text what a person can see: their metrics have a floor."""
+"""bert_tiny, t5_tiny, hybrid_tiny and ict_tiny learn on the quickstart's text what a person can see: their metrics have a floor."""
 
 import os
 import re

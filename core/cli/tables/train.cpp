@@ -269,6 +269,45 @@ std::vector<Command> training_commands() {
                "a model from Hugging Face"},
           },
       },
+      {
+          "embed",
+          "Train",
+          "embeds blocks with a trained retriever, and searches among them",
+          "RUN is a run folder of a retriever (model.use = \"retriever\"), or a Hugging Face folder "
+          "with --recipe. Embeds each block of a split of the recipe's data once, or each line of a "
+          "--file, and says how many queries of the split find their own block among the first "
+          "k: recall@k, all blocks compared. -o keeps the index: embeddings.npy and blocks.jsonl. "
+          "--query finds the blocks that go with a text, among these or in an --index.",
+          {{"RUN", "run folder or Hugging Face folder"}},
+          {
+              {"--split",
+               "SPLIT",
+               "which share of the data is embedded (valid)",
+               false,
+               {"train", "valid", "test"}},
+              {"--samples", "N", "embeds the blocks of so many samples only"},
+              {"--file",
+               "FILE",
+               "blocks instead of the recipe's: lines of text, or of JSON with a text"},
+              {"-o", "INDEX", "folder to write the index to"},
+              {"--index", "INDEX", "searches in an index that was written"},
+              {"--query", "TEXT", "finds the blocks that go with this text"},
+              {"--top", "K", "so many blocks for the query (5)"},
+              kRecipeOfRun,
+              kStepOfRun,
+              kWeightsFormat,
+              kAllowChange,
+              {"--json", "", "one JSON object"},
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost embed runs/ict_tiny", "recall@k over the validation split"},
+              {"megahost embed runs/ict_tiny --query 'returns the number of dimensions'", ""},
+              {"megahost embed runs/dpr --file passages.jsonl -o index", "an index of a file"},
+              {"megahost embed runs/dpr --index index --query 'who wrote it'", ""},
+          },
+      },
   };
 }
 

@@ -155,6 +155,7 @@ Passages::Passages(const PassagesConfig& config, const Corpus::Args& args)
     }
   }
   if (!texts.empty()) {
+    texts_ = true;
     sources_.push_back(std::make_unique<TextSource>(texts, config.extensions, args));
   }
   for (const auto& source : sources_) {
@@ -194,7 +195,7 @@ void Passages::share_out(const PassageSource& source, uint64_t begin) {
 Passages::Place Passages::place(uint64_t sequence) const {
   const auto after = std::ranges::upper_bound(begins_, sequence);
   const auto number = static_cast<size_t>(after - begins_.begin()) - 1;
-  return {sources_[number].get(), sequence - begins_[number]};
+  return {number, sequence - begins_[number]};
 }
 
 std::vector<Passage>
@@ -202,7 +203,9 @@ Passages::cut(Split split, bool across, const std::function<uint64_t(uint64_t)>&
   std::vector<Passage> passages;
   const auto room = [&] { return longest(passages.size()); };
   for (const Range& range : ranges_[static_cast<size_t>(split)]) {
-    const auto [source, begin] = place(range.first);
+    const Place begins = place(range.first);
+    const PassageSource* source = &source_of(begins);
+    const uint64_t begin = begins.sequence;
     uint64_t document = 0;
     Passage passage;
     const auto close = [&] {
@@ -247,7 +250,9 @@ Passages::cut(Split split, bool across, const std::function<uint64_t(uint64_t)>&
 
 std::vector<int64_t> Passages::read(const Passage& passage, std::vector<size_t>* ret_begins) const {
   std::vector<int64_t> ids(passage.count);
-  auto [source, sequence] = place(passage.sequence);
+  const Place begins = place(passage.sequence);
+  const PassageSource* source = &source_of(begins);
+  uint64_t sequence = begins.sequence;
   uint64_t first = passage.first;
   for (size_t at = 0; at < ids.size(); ++sequence, first = 0) {
     const uint64_t count = std::min<uint64_t>(source->length(sequence) - first, ids.size() - at);
@@ -270,6 +275,21 @@ std::vector<int64_t> Passages::read(const Passage& passage, std::vector<size_t>*
     at += count;
   }
   return ids;
+}
+
+std::optional<uint64_t> Passages::documents(size_t path) const {
+  return texts_ ? std::nullopt : std::optional(sources_.at(path)->documents());
+}
+
+Passages::PathDocument Passages::document(const Passage& passage) const {
+  const Place begins = place(passage.sequence);
+  const PassageSource& source = source_of(begins);
+  uint64_t first = 0, end = source.documents(); // the last that does not begin behind the sequence
+  while (end - first > 1) {
+    const uint64_t middle = first + (end - first) / 2;
+    (source.document_begin(middle) <= begins.sequence ? first : end) = middle;
+  }
+  return {begins.source, first};
 }
 
 std::string Passages::found() const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,6 +78,18 @@ public:
   [[nodiscard]] std::vector<int64_t>
   read(const Passage& passage, std::vector<size_t>* ret_begins = nullptr) const;
 
+  /// Documents of the path of this number; nothing where some paths are texts.
+  [[nodiscard]] std::optional<uint64_t> documents(size_t path) const;
+
+  /// The number of a path, and of a document in it.
+  struct PathDocument {
+    size_t path;
+    uint64_t document;
+  };
+
+  /// The document of a passage's first token, where all paths are tokenised corpora.
+  [[nodiscard]] PathDocument document(const Passage& passage) const;
+
   /// "12 documents, 1,234 tokens"
   [[nodiscard]] std::string found() const;
 
@@ -86,15 +99,21 @@ private:
   };
 
   struct Place {
-    const PassageSource* source;
+    size_t source;
     uint64_t sequence; // in it
   };
 
   [[nodiscard]] Place place(uint64_t sequence) const;
+
+  [[nodiscard]] const PassageSource& source_of(const Place& place) const {
+    return *sources_[place.source];
+  }
+
   void share_out(const PassageSource& source, uint64_t begin);
 
   Corpus::Args args_;
   std::vector<std::unique_ptr<PassageSource>> sources_;
+  bool texts_ = false;           // the last source is all texts
   std::vector<uint64_t> begins_; // the first sequence of each source, and the end
   std::array<std::vector<Range>, 3> ranges_;
 };

@@ -4,22 +4,19 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "bert.hpp"
 
+#include "retriever.hpp"
+
 #include <megahost/error.hpp>
-#include <megahost/nn/dropout.hpp>
-#include <megahost/nn/embedding.hpp>
 #include <megahost/nn/vocab.hpp>
 #include <megahost/plugin.hpp>
-#include <megahost/random.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace mh::bert {
@@ -27,63 +24,25 @@ namespace {
 
 constexpr auto kHidden = "hidden";
 
-/// Runs `make` with names below `scope`.
-template <class Make>
-auto scoped(Builder& builder, std::string_view scope, const Make& make) {
-  const auto names = builder.scope(scope);
-  return make();
-}
-
-Axis embed_axis(const BertConfig& c) {
-  return {axis::embed, c.hidden};
-}
-
-/// Words, positions and token types, added up; a norm where norms come after sums.
-class BertEmbedding : public Block {
+/// The first block: the tokens' embedding.
+class FirstBlock : public Block {
 public:
-  /// `norm` may be null.
-  BertEmbedding(
+  FirstBlock(
       Builder& builder, const BertConfig& c, int64_t seq_length, std::unique_ptr<NormPart> norm
   )
       : embed_(embed_axis(c))
-      , dropout_(c.dropout)
-      , site_(random_key(0, "embedding"))
-      , words_(table(builder, "word", {axis::vocab, *c.vocab}, *c.embedding_std))
-      , types_(table(builder, "token_type", {{"token_types"}, c.token_types}, *c.embedding_std))
-      , norm_(std::move(norm)) {
-    if (c.positions == "learned") {
-      positions_ = std::make_unique<Embedding>(
-          table(builder, "position", {axis::position, seq_length}, *c.embedding_std)
-      );
-    }
-  }
+      , embedding_(builder, c, seq_length, std::move(norm), "embedding") {}
 
-  /// Without the array "token_types" all tokens are of type 0.
   [[nodiscard]] State forward(const State&, StepContext& context) const override {
-    const at::Tensor& tokens = context.array("tokens");
-    const at::Tensor types =
-        context.has_array("token_types") ? context.array("token_types") : at::zeros_like(tokens);
-    at::Tensor x = words_.forward(tokens, context) + types_.forward(types, context);
-    if (positions_ != nullptr) {
-      x = x + positions_->forward(context.positions(), context);
-    }
-    if (norm_ != nullptr) {
-      x = norm_->forward(x, context);
-    }
-    return {kHidden, dropout(x, embed_, dropout_, site_, context), context.dims(embed_)};
+    const at::Tensor* types =
+        context.has_array("token_types") ? &context.array("token_types") : nullptr;
+    const at::Tensor x = embedding_.forward(context.array("tokens"), types, context);
+    return {kHidden, x, context.dims(embed_)};
   }
 
 private:
-  [[nodiscard]] Embedding table(Builder& builder, const char* name, Axis rows, double std) const {
-    return scoped(builder, name, [&] { return Embedding(builder, rows, embed_, std); });
-  }
-
   Axis embed_;
-  double dropout_;
-  uint64_t site_;
-  Embedding words_, types_;
-  std::unique_ptr<NormPart> norm_;       // or null
-  std::unique_ptr<Embedding> positions_; // or null
+  BertEmbedding embedding_;
 };
 
 constexpr Axis kClasses{{"classes"}, 2};
@@ -228,31 +187,12 @@ public:
   using Config = BertConfig;
 
   static void fields(Fields<Config>& f) {
-    decoder_fields(f);
-    f.add("token_types", &Config::token_types, "kinds of passages that tokens belong to")
-        .at_least(1);
+    encoder_fields(f);
     f.add(
         "pair_head",
         &Config::pair_head,
         "a head that says of two passages whether they belong together in this order"
     );
-    f.check("causal", [](const Config& c) -> std::string {
-      return c.causal
-                 ? "BERT reads to both sides, and with causal = true it would be a decoder; use "
-                   "gpt or llama"
-                 : "";
-    });
-    f.check("norm_placement", [](const Config& c) -> std::string {
-      return c.norm_placement != "pre" && c.norm_placement != "post"
-                 ? "BERT's norms are before a part (pre) or behind the sum "
-                   "(post)"
-                 : "";
-    });
-    f.check("scaled_embedding", [](const Config& c) -> std::string {
-      return c.scaled_embedding ? "BERT's embedding is a sum with a norm or dropout behind it, and "
-                                  "has no scale"
-                                : "";
-    });
     f.check("head_bias", [](const Config& c) -> std::string {
       return c.head_bias ? "BERT's output layer has a bias as it is; leave it out" : "";
     });
@@ -285,7 +225,7 @@ public:
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
     auto norm_of_sum =
         own_.post() ? scoped(builder, "norm", [&] { return norm(builder); }) : nullptr;
-    return std::make_unique<BertEmbedding>(builder, own_, seq_length_, std::move(norm_of_sum));
+    return std::make_unique<FirstBlock>(builder, own_, seq_length_, std::move(norm_of_sum));
   }
 
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override {
@@ -308,4 +248,5 @@ MH_PLUGIN("org.megahost.bert", "0.1.0", "BERT encoder models", [](mh::Registry& 
   registry.add<mh::bert::Bert>(
       "bert", "encoder that learns hidden tokens and the order of passages"
   );
+  mh::bert::add_retriever(registry);
 });

@@ -1,26 +1,16 @@
 #pragma once
-/// BERT's fields, and what transformers calls its tensors.
+/// The fields of BERT, and what transformers calls its tensors.
+
+#include "encoder.hpp"
 
 #include <megahost/hugging_face.hpp>
-#include <megahost/nn/decoder.hpp>
 
 #include <vector>
 
 namespace mh::bert {
 
-struct BertConfig : DecoderConfig {
-  BertConfig() {
-    causal = false;
-    activation = "gelu";
-    norm_placement = "post";
-    norm_eps = 1e-12;
-    scaled_init = false;
-  }
-
-  int64_t token_types = 2;
+struct BertConfig : EncoderConfig {
   bool pair_head = true;
-
-  [[nodiscard]] bool post() const { return norm_placement == "post"; }
 };
 
 /// transformers' Bert (norms after the sums) and MegatronBert (before them).

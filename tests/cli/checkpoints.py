@@ -191,6 +191,23 @@ refused("export", "one", "--to", "xser", "--tensor", 4, "-o", "new", says="2 hea
 refused("export", "one", "--to", "xser", "--pipeline", 9, "-o", "new", says="puts a layer or more on each pipeline stage")
 assert not (folder / "new").exists()
 
+# checkpoint.auto: nothing, the run's own, other programs' weights; another format of ours is refused
+def automatic(run, *words, status=0):
+    done = megahost("run", "tiny.toml", "--set", f"checkpoint.dir={run}", "--set", "checkpoint.auto=true", *words)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+assert "no checkpoint in auto yet: starting at step 0" in automatic("auto", "--set", "train.iters=1")
+assert "resumed at step 1 from the run folder auto (checkpoint.auto)" in automatic("auto", "--set", "train.iters=2")
+said = automatic("neuron", "--set", "train.iters=1")
+assert "weights: neuron, step 4 (checkpoint.auto)" in said, said
+assert "resumed at step 1 from the run folder neuron (checkpoint.auto)" in automatic("neuron", "--set", "train.iters=2")
+shutil.copytree(folder / "hf-one", folder / "hf-auto")
+assert "weights: Hugging Face folder hf-auto (checkpoint.auto)" in automatic("hf-auto", "--set", "train.iters=1")
+said = automatic("dcp", "--set", "train.iters=1", status=5)
+assert "dcp holds a run's checkpoints as a folder of torch.distributed.checkpoint" in said and 'checkpoint.use = "dcp"' in said, said
+
 # average: the mean in float64, rounded once
 checkpoint("average", "four", "--last", 2, "-o", "mean")
 checkpoint("average", "four", "--steps", "4,2,6", "-o", "mean-3")

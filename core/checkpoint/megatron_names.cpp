@@ -24,6 +24,8 @@ using Renaming = std::pair<std::string_view, std::string_view>;
 /// Transformer Engine has a norm in the linear layer after it.
 constexpr Renaming kNorms[] = {
     {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
     {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}};
 
 constexpr Renaming kOldTrunks[] = {

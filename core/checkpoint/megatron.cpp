@@ -3,6 +3,7 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/dcp.hpp"
+#include "core/checkpoint/megatron_buffers.hpp"
 #include "core/checkpoint/megatron_names.hpp"
 
 #include <algorithm>
@@ -244,6 +245,12 @@ std::unique_ptr<CheckpointReader> open_torch_dist(Storage& storage, const Path& 
   auto stored = std::make_unique<DcpFolder>(storage, folder);
   std::vector<AssembledTensor> tensors = TorchDistTensors(*stored).take();
   std::string arguments = common_arguments(storage, folder);
+  for (AssembledTensor& state : states_of_buffers(
+           *stored, tensors, nlohmann::json::parse(arguments.empty() ? "{}" : arguments)
+       )) {
+    tensors.push_back(std::move(state));
+  }
+  std::ranges::sort(tensors, {}, [](const AssembledTensor& one) { return one.tensor.name; });
   return std::make_unique<AssembledReader>(
       std::move(stored), std::move(tensors), TensorNames::megatron, std::move(arguments)
   );

@@ -121,10 +121,10 @@ void add_megatron_feed_forward(
 namespace {
 
 bool is_of_megatron(const DecoderConfig& c) {
-  return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding &&
-         !c.score_dim && !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 &&
-         !c.head_bias && c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") &&
-         c.causal && (c.norm == "layernorm" || c.norm == "rmsnorm");
+  return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.score_dim &&
+         !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 && !c.head_bias &&
+         c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") && c.causal &&
+         (c.norm == "layernorm" || c.norm == "rmsnorm");
 }
 
 } // namespace

@@ -81,6 +81,15 @@ def optimizer_of(model, lr, decay, distributed, bf16=False):
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+    def set_state(self, parameter, tensors, plain=DistributedOptimizer._set_main_param_and_optimizer_states):
+        """torch.optim's AdamW, in the place of Transformer Engine's, has its step among the tensors; it was loaded before."""
+        group, order = self.model_param_group_index_map[parameter]
+        plain(self, parameter, dict(step=self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]["step"]) | tensors)
+
+    if DistributedOptimizer._set_main_param_and_optimizer_states.__name__ != "set_state":
+        DistributedOptimizer._set_main_param_and_optimizer_states = set_state
     torch.distributed.reduce_scatter_tensor = lambda output, whole, **_: output.copy_(whole)  # of one rank; Gloo has none
     wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=distributed,
                                                                                  grad_reduce_in_fp32=True), model)

@@ -246,7 +246,10 @@ def loaded_by_megatron(saved, kind):
 
     bf16 = kind == "bf16"
     model = megatron_cpu.gpt_model(seed=99, **LLAMA | (dict(bf16=True, params_dtype=torch.bfloat16) if bf16 else {}))
+    model = model.bfloat16() if bf16 else model
     wrapped, optimizer = megatron_cpu.optimizer_of(model, LR, 0.1, distributed=kind != "fp32", bf16=bf16)
+    wrapped.zero_grad_buffer()
+    optimizer.step()  # torch.optim's has a state to load into after its first one only
     metadata = dist_checkpointing.load_content_metadata(str(saved))
     wanted = dict(model=sharded(model), optimizer=optimizer.sharded_state_dict(sharded(model), is_loading=True, metadata=metadata))
     state = dist_checkpointing.load(wanted, str(saved), strict="log_all")  # no _extra_state is written
@@ -296,10 +299,15 @@ def optimizers(folder, kind, stop=3):
         dist_checkpointing.save(kept, str(again), content_metadata=metadata)
         said = program.run("checkpoint", "diff", folder / "ours", folder / "again", "--all")
         expect(" 0 differ" in said and "only in" not in said, f"{kind}: Megatron's optimizer has other bits: {said}")
+        buffers = folder / f"buffers/iter_{stop:07d}"  # the form that it saves by itself, in the order of its buffers
+        buffers.mkdir(parents=True)
+        metadata["distrib_optim_sharding_type"] = "dp_reshardable"
+        kept["optimizer"] = optimizer.sharded_state_dict(sharded(wrapped.module), metadata=metadata)
+        dist_checkpointing.save(kept | dict(model=sharded(wrapped.module)), str(buffers), content_metadata=metadata)
         if kind == "bf16":  # weights that have masters are not read
             for weights in saved.glob("__0_0.distcp"):
                 weights.write_bytes(bytes(len(weights.read_bytes())))
-        for name in ("ours", "again"):
+        for name in ("ours", "again", "buffers"):
             program.run("checkpoint", "import", folder / name, "--recipe", file, "-o", folder / f"run-{name}")
             program.run("run", file, "--resume", "--set", f"checkpoint.dir={folder / f'run-{name}'}")
             found = losses_of_run(folder / f"run-{name}")
@@ -319,6 +327,8 @@ def rows():
                 "run, AdamW | `checkpoint export --to torch_dist`, `dist_checkpointing.load` | all bits of moments and masters; "
                 "losses of the next steps within 1e-5",
                 "Megatron-LM `torch_dist`, distributed optimizer, `fully_reshardable` | `checkpoint import --recipe`, `--resume` | "
+                "all bits of moments and masters",
+                "Megatron-LM `torch_dist`, distributed optimizer, `dp_reshardable` | `checkpoint import --recipe`, `--resume` | "
                 "all bits of moments and masters",
                 "Megatron-LM, a file for each rank | `eval` and `run --weights` | logits within 1e-5 of their norm"):
         expect(f"| {row} |\n" in text, f"docs/checkpoints.md has no row {row}")

@@ -4,6 +4,8 @@
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/tensors.hpp"
 
+#include <ATen/ops/empty.h>
+
 #include <utility>
 
 namespace mh {
@@ -20,9 +22,11 @@ namespace {
 
 /// Why a part does not lie in its source; empty if it does.
 std::string part_problem(const AssembledPart& part, const CheckpointTensor& source) {
-  const size_t outer = source.shape.size() - part.box.shape.size();
+  const size_t outer = part.is_flat() ? 0 : source.shape.size() - part.box.shape.size();
   for (size_t d = 0; d < source.shape.size(); ++d) {
-    const int64_t size = d < outer ? 1 : part.box.shape[d - outer];
+    const int64_t size = part.is_flat() ? part.box.elements()
+                         : d < outer    ? 1
+                                        : part.box.shape[d - outer];
     if (part.from[d] < 0 || part.from[d] > source.shape[d] - size) {
       return "it does not lie in " + printable(source.name) + " of the shape " +
              shape_text(source.shape);
@@ -48,7 +52,8 @@ AssembledReader::AssembledReader(
     for (const AssembledPart& part : one.parts) {
       const CheckpointTensor& source = inner_->tensors().at(part.source);
       MH_ASSERT(
-          part.from.size() == source.shape.size() && part.box.shape.size() <= part.from.size(),
+          part.from.size() == source.shape.size() &&
+              (part.box.shape.size() <= part.from.size() || part.from.size() == 1),
           "a part with other dimensions than its source"
       );
       if (const std::string why = part_problem(part, source); !why.empty()) {
@@ -66,6 +71,23 @@ AssembledReader::AssembledReader(
   }
 }
 
+void AssembledReader::read_flat(const AssembledPart& part, const Box& both, const at::Tensor& into)
+    const {
+  const CheckpointTensor& source = inner_->tensors()[part.source];
+  const int64_t row = part.box.shape[0] == 0 ? 0 : part.box.elements() / part.box.shape[0];
+  const at::Tensor rows = at::empty({both.shape[0] * row}, at::TensorOptions(into.scalar_type()));
+  const Slice slice{
+      source.name,
+      source.shape,
+      {part.from[0] + (both.offset[0] - part.box.offset[0]) * row},
+      rows};
+  inner_->read({&slice, 1});
+  Box box = part.box;
+  box.offset[0] = both.offset[0];
+  box.shape[0] = both.shape[0];
+  into.copy_(box.cut(rows.view(box.shape), both));
+}
+
 void AssembledReader::read(std::span<const Slice> slices) {
   std::vector<Slice> wanted;
   for (const Slice& slice : slices) {
@@ -74,6 +96,10 @@ void AssembledReader::read(std::span<const Slice> slices) {
     for (const AssembledPart& part : parts_[static_cast<size_t>(&known - tensors_.data())]) {
       const Box both = own.common(part.box);
       if (both.elements() == 0) {
+        continue;
+      }
+      if (part.is_flat()) {
+        read_flat(part, both, own.cut(slice.local, both));
         continue;
       }
       const CheckpointTensor& source = inner_->tensors()[part.source];

@@ -16,6 +16,9 @@ struct AssembledPart {
   size_t source = 0;         ///< index in the inner checkpoint's tensors
   std::vector<int64_t> from; ///< its first element there; further dimensions come first
   Box box;
+
+  /// Whether it lies in one dimension of the source, row by row.
+  [[nodiscard]] bool is_flat() const { return from.size() < box.shape.size(); }
 };
 
 struct AssembledTensor {
@@ -51,6 +54,9 @@ public:
   [[nodiscard]] std::string arguments() const override { return arguments_; }
 
 private:
+  /// Reads what a slice has of a part that is flat: whole rows, of which one slice is in memory.
+  void read_flat(const AssembledPart& part, const Box& both, const at::Tensor& into) const;
+
   std::unique_ptr<CheckpointReader> inner_;
   std::vector<CheckpointTensor> tensors_;
   std::vector<std::vector<AssembledPart>> parts_; // by tensor

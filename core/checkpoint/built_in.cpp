@@ -5,6 +5,7 @@
 #include "core/checkpoint/megatron.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/checkpoint/torch_folder.hpp"
+#include "core/checkpoint/xser.hpp"
 
 namespace mh {
 
@@ -32,6 +33,9 @@ Registry built_in_formats() {
   );
   registry.add<MpRankFormat>(
       "mp_rank", "Megatron-LM's and NeuronX's checkpoints of a file for each rank: read only"
+  );
+  registry.add<XserFormat>(
+      "xser", "NeuronX Distributed's checkpoints of a file for each rank and tensor: read only"
   );
   return registry;
 }

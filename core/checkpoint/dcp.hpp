@@ -115,14 +115,15 @@ struct DcpBox {
 /// Writes a checkpoint of whole tensors, one of which is in memory at a time; `.metadata` comes
 /// last.
 ///
-/// place:   what each becomes a box of; empty: a tensor by itself
+/// places:  what each becomes a box of, several tensors of the same bytes too; empty: a tensor by
+///          itself
 /// Returns: bytes of the tensors
 uint64_t write_dcp_tensors(
     Storage& storage,
     const Path& directory,
     const OutlinedTensors& tensors,
     const std::string& state,
-    const std::function<DcpBox(const TensorOutline&)>& place = nullptr
+    const std::function<std::vector<DcpBox>(const TensorOutline&)>& places = nullptr
 );
 
 } // namespace mh

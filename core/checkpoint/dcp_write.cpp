@@ -206,7 +206,7 @@ uint64_t write_dcp_tensors(
     const Path& directory,
     const OutlinedTensors& tensors,
     const std::string& state,
-    const std::function<DcpBox(const TensorOutline&)>& place
+    const std::function<std::vector<DcpBox>(const TensorOutline&)>& places
 ) {
   const at::NoGradGuard no_grad;
   DcpMetadata metadata;
@@ -219,18 +219,19 @@ uint64_t write_dcp_tensors(
       metadata.objects.push_back({kDcpStateName, file.add_text(state)});
     }
     for (const TensorOutline& outline : files[i]) {
-      const DcpBox box = place ? place(outline)
-                               : DcpBox{
-                                     outline.name,
-                                     outline.shape,
-                                     std::vector<int64_t>(outline.shape.size()),
-                                     outline.shape};
-      const at::Tensor value = tensors.value(outline.name);
-      DcpTensor& tensor =
-          stored.try_emplace(
-                    box.name, DcpTensor{box.name, dtype_of(outline.dtype), box.whole, {}}
-          ).first->second;
-      tensor.chunks.push_back({box.offset, box.shape, file.add(value.reshape(box.shape))});
+      const std::vector<int64_t> origin(outline.shape.size());
+      const std::vector<DcpBox> boxes =
+          places ? places(outline)
+                 : std::vector<DcpBox>{{outline.name, outline.shape, origin, outline.shape}};
+      const at::Tensor value = tensors.value(outline.name).reshape(boxes.front().shape);
+      const DcpPlace place = file.add(value);
+      for (const DcpBox& box : boxes) {
+        DcpTensor& tensor =
+            stored
+                .try_emplace(box.name, DcpTensor{box.name, dtype_of(outline.dtype), box.whole, {}})
+                .first->second;
+        tensor.chunks.push_back({box.offset, box.shape, place});
+      }
       tensors.progress(done += value.nbytes());
     }
     file.finish();

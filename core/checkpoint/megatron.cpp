@@ -3,11 +3,13 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/dcp.hpp"
+#include "core/checkpoint/megatron_buffers.hpp"
 #include "core/checkpoint/megatron_names.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace mh {
@@ -17,11 +19,6 @@ namespace {
 constexpr const char* kCommon = "common.pt";
 constexpr const char* kLatest = "latest_checkpointed_iteration.txt";
 constexpr int64_t kMostEntries = 1 << 22; // stacked tensors, all together
-
-std::string iteration_name(int64_t step) {
-  const std::string digits = std::to_string(step);
-  return "iter_" + std::string(digits.size() < 7 ? 7 - digits.size() : 0, '0') + digits;
-}
 
 [[noreturn]] void
 refuse_torch_dist(const Path& folder, const std::string& tensor, const std::string& why) {
@@ -62,7 +59,7 @@ private:
   void add(size_t source, const CheckpointTensor& tensor) {
     const MegatronName name = megatron_name(tensor.name);
     const size_t outer = name.stacked();
-    if (tensor.name.ends_with("._extra_state")) {
+    if (tensor.name.ends_with("._extra_state") || is_other_name(tensor.name)) {
       return;
     }
     if (tensor.shape.size() < outer || (name.half && tensor.shape.size() == outer)) {
@@ -93,6 +90,15 @@ private:
       }
       add_entry(source, tensor, name, indices);
     }
+  }
+
+  /// Whether it is what the optimizer calls "param", by the name of those that are not distributed.
+  [[nodiscard]] bool is_other_name(std::string_view name) const {
+    constexpr std::string_view kMaster = "optimizer.state.fp32_param.";
+    return name.starts_with(kMaster) &&
+           stored_.CheckpointReader::find(
+               "optimizer.state.param." + std::string(name.substr(kMaster.size()))
+           ) != nullptr;
   }
 
   void add_entry(
@@ -140,46 +146,91 @@ std::string common_arguments(Storage& storage, const Path& folder) {
   return megatron_arguments(open_torch_file(std::move(file), path, "", 0, size).root());
 }
 
-/// The text that load_common of megatron-core reads: a dict without any class.
-std::string common_text(int64_t iteration) {
+void write_value(PickleWriter& ret_out, const nlohmann::ordered_json& value);
+
+void write_members(PickleWriter& ret_out, const nlohmann::ordered_json& members) {
+  ret_out.mark();
+  for (const auto& [key, value] : members.items()) {
+    int64_t number = 0;
+    const char* end = key.data() + key.size();
+    if (const auto read = std::from_chars(key.data(), end, number);
+        read.ptr == end && !key.empty()) {
+      ret_out.integer(number);
+    } else {
+      ret_out.text(key);
+    }
+    if (key == "args") {
+      ret_out.global("argparse", "Namespace").mark().tuple().make();
+      write_members(ret_out, value);
+      ret_out.build();
+    } else {
+      write_value(ret_out, value);
+    }
+  }
+  ret_out.dict();
+}
+
+void write_value(PickleWriter& ret_out, const nlohmann::ordered_json& value) {
+  if (value.is_object()) {
+    write_members(ret_out, value);
+  } else if (value.is_array()) {
+    ret_out.mark();
+    for (const auto& one : value) {
+      write_value(ret_out, one);
+    }
+    ret_out.list();
+  } else if (value.is_string()) {
+    ret_out.text(value.get<std::string>());
+  } else if (value.is_boolean()) {
+    ret_out.boolean(value.get<bool>());
+  } else if (value.is_number_integer()) {
+    ret_out.integer(value.get<int64_t>());
+  } else if (value.is_number()) {
+    ret_out.real(value.get<double>());
+  } else {
+    ret_out.none();
+  }
+}
+
+/// The text that load_common of megatron-core reads.
+std::string common_text(int64_t iteration, const nlohmann::ordered_json& more) {
+  nlohmann::ordered_json common{
+      {"iteration", iteration},
+      {"checkpoint_version", 3},
+      {"num_floating_point_operations_so_far", 0},
+      {"content_metadata", nlohmann::ordered_json::object()}};
+  common.update(more);
   PickleWriter out;
-  out.mark();
-  out.text("iteration").integer(iteration);
-  out.text("checkpoint_version").integer(3);
-  out.text("num_floating_point_operations_so_far").integer(0);
-  out.text("content_metadata").mark().dict();
-  return torch_file_of(out.dict().finish());
+  write_members(out, common);
+  return torch_file_of(out.finish());
+}
+
+constexpr std::string_view kStates = "optimizer.";
+
+/// "exp_avg" and the weight's name of "optimizer.exp_avg.NAME"; "" and the name of a weight.
+std::pair<std::string, std::string> state_and_weight(const std::string& name) {
+  if (!name.starts_with(kStates)) {
+    return {"", name};
+  }
+  const size_t dot = name.find('.', kStates.size());
+  return {name.substr(kStates.size(), dot - kStates.size()), name.substr(dot + 1)};
+}
+
+/// What the names of a state's tensors begin with, at each optimizer that loads them.
+std::vector<std::string> beginnings(const std::string& state, bool is_master) {
+  std::vector<std::string> all;
+  if (state.empty()) {
+    all.emplace_back();
+  } else if (state != "master") {
+    all.push_back("optimizer.state." + state + ".");
+  }
+  if (is_master) {
+    all.insert(all.end(), {"optimizer.state.param.", "optimizer.state.fp32_param."});
+  }
+  return all;
 }
 
 } // namespace
-
-std::vector<int64_t> IterationFormat::iterations(const Path& folder) const {
-  std::vector<int64_t> steps;
-  for (const Storage::Item& item : storage_.list(folder)) {
-    int64_t step = 0;
-    const char* end = item.name.data() + item.name.size();
-    if (item.is_prefix && item.name.starts_with("iter_") &&
-        std::from_chars(item.name.data() + 5, end, step).ec == std::errc() && step >= 0 &&
-        item.name == iteration_name(step) && is_whole(folder / item.name)) {
-      steps.push_back(step);
-    }
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
-bool IterationFormat::detect(const Path& folder) const {
-  return is_whole(folder) || !iterations(folder).empty();
-}
-
-std::optional<std::vector<int64_t>> IterationFormat::steps(const Path& folder) const {
-  return is_whole(folder) ? std::nullopt : std::optional(iterations(folder));
-}
-
-std::unique_ptr<CheckpointReader>
-IterationFormat::open(const Path& folder, std::optional<int64_t> step) const {
-  return read(step ? folder / iteration_name(*step) : folder);
-}
 
 bool TorchDistFormat::is_whole(const Path& folder) const {
   return storage().contains(folder / kDcpMetadataName) &&
@@ -194,17 +245,31 @@ std::unique_ptr<CheckpointReader> open_torch_dist(Storage& storage, const Path& 
   auto stored = std::make_unique<DcpFolder>(storage, folder);
   std::vector<AssembledTensor> tensors = TorchDistTensors(*stored).take();
   std::string arguments = common_arguments(storage, folder);
+  for (AssembledTensor& state : states_of_buffers(
+           *stored, tensors, nlohmann::json::parse(arguments.empty() ? "{}" : arguments)
+       )) {
+    tensors.push_back(std::move(state));
+  }
+  std::ranges::sort(tensors, {}, [](const AssembledTensor& one) { return one.tensor.name; });
   return std::make_unique<AssembledReader>(
       std::move(stored), std::move(tensors), TensorNames::megatron, std::move(arguments)
   );
 }
 
 uint64_t write_torch_dist(
-    Storage& storage, const Path& folder, int64_t iteration, const OutlinedTensors& tensors
+    Storage& storage,
+    const Path& folder,
+    int64_t iteration,
+    const OutlinedTensors& tensors,
+    const nlohmann::ordered_json& common
 ) {
   std::vector<std::string> names;
+  std::set<std::string> all;
   for (const TensorOutline& outline : tensors.outlines) {
-    names.push_back(outline.name);
+    all.insert(outline.name);
+    if (const auto [state, weight] = state_and_weight(outline.name); state.empty()) {
+      names.push_back(weight);
+    }
   }
   const auto places = torch_dist_places(names);
   const auto with_first = [](std::vector<int64_t> first, const std::vector<int64_t>& rest) {
@@ -214,14 +279,23 @@ uint64_t write_torch_dist(
   const Path directory = folder / iteration_name(iteration);
   const uint64_t bytes =
       write_dcp_tensors(storage, directory, tensors, "", [&](const TensorOutline& outline) {
-        const MegatronPlace& place = places.at(outline.name);
-        return DcpBox{
-            place.name,
-            with_first(place.all, outline.shape),
-            with_first(place.at, std::vector<int64_t>(outline.shape.size())),
-            with_first(std::vector<int64_t>(place.at.size(), 1), outline.shape)};
+        const auto [state, weight] = state_and_weight(outline.name);
+        const MegatronPlace& place = places.at(weight);
+        const bool is_master =
+            state == "master" || (state.empty() && all.contains("optimizer.exp_avg." + weight) &&
+                                  !all.contains("optimizer.master." + weight));
+        std::vector<DcpBox> boxes;
+        for (const std::string& beginning : beginnings(state, is_master)) {
+          boxes.push_back(
+              {beginning + place.name,
+               with_first(place.all, outline.shape),
+               with_first(place.at, std::vector<int64_t>(outline.shape.size())),
+               with_first(std::vector<int64_t>(place.at.size(), 1), outline.shape)}
+          );
+        }
+        return boxes;
       });
-  put_text(storage, directory / kCommon, common_text(iteration));
+  put_text(storage, directory / kCommon, common_text(iteration, common));
   put_text( // last: now it is whole
       storage,
       directory / kTorchDistMark,

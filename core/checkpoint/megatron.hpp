@@ -8,40 +8,17 @@
 /// Source:  Megatron-LM, megatron/training/checkpointing.py; megatron-core 0.16.1,
 ///          dist_checkpointing
 
+#include "core/checkpoint/iteration_format.hpp"
 #include "core/checkpoint/outlined.hpp"
 #include "megahost/architecture.hpp"
-#include "megahost/checkpoint_format.hpp"
 #include "megahost/schema.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace mh {
-
-/// A folder of one checkpoint, or one with a folder for each iteration that is whole.
-class IterationFormat : public CheckpointFormat {
-public:
-  explicit IterationFormat(Storage& storage)
-      : storage_(storage) {}
-
-  [[nodiscard]] bool detect(const Path& folder) const override;
-  [[nodiscard]] std::optional<std::vector<int64_t>> steps(const Path& folder) const override;
-  [[nodiscard]] std::unique_ptr<CheckpointReader>
-  open(const Path& folder, std::optional<int64_t> step) const override;
-
-protected:
-  [[nodiscard]] virtual bool is_whole(const Path& folder) const = 0;
-  [[nodiscard]] virtual std::unique_ptr<CheckpointReader> read(const Path& folder) const = 0;
-
-  [[nodiscard]] Storage& storage() const { return storage_; }
-
-private:
-  [[nodiscard]] std::vector<int64_t> iterations(const Path& folder) const;
-
-  Storage& storage_;
-};
 
 class TorchDistFormat final : public IterationFormat {
 public:
@@ -95,13 +72,22 @@ open_torch_dist(Storage& storage, const Path& folder);
 ///          has tensors of other shapes than the others'
 [[nodiscard]] std::unique_ptr<CheckpointReader> open_mp_rank(Storage& storage, const Path& folder);
 
-/// Writes `folder`/iter_0000100 and `latest_checkpointed_iteration.txt`: weights that Megatron-LM
-/// loads with `--finetune`. One tensor of ours is in memory at a time.
+/// Writes `folder`/iter_0000100 and `latest_checkpointed_iteration.txt`. One tensor of ours is in
+/// memory at a time.
 ///
-/// tensors:  names are those of `Architecture::megatron()`
+/// tensors:  names are those of `Architecture::megatron()`; "optimizer.exp_avg.NAME" is a moment of
+///           NAME, and "optimizer.master.NAME" its master. A weight with moments and without a
+///           master is its own. They get the names of `fully_reshardable` and of optimizers that
+///           are not distributed, which have the same tensors
+/// common:   what the run says in addition to its iteration; "args" becomes a Namespace, keys of
+///           digits become numbers
 /// Returns:  bytes of the tensors
 uint64_t write_torch_dist(
-    Storage& storage, const Path& folder, int64_t iteration, const OutlinedTensors& tensors
+    Storage& storage,
+    const Path& folder,
+    int64_t iteration,
+    const OutlinedTensors& tensors,
+    const nlohmann::ordered_json& common = nlohmann::ordered_json::object()
 );
 
 } // namespace mh

@@ -24,6 +24,8 @@ using Renaming = std::pair<std::string_view, std::string_view>;
 /// Transformer Engine has a norm in the linear layer after it.
 constexpr Renaming kNorms[] = {
     {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
     {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}};
 
 constexpr Renaming kOldTrunks[] = {
@@ -236,6 +238,27 @@ std::map<std::string, MegatronPlace> torch_dist_places(const std::vector<std::st
     places[name] = std::move(place);
   }
   return places;
+}
+
+std::optional<size_t> megatron_split_dim(std::string_view name) {
+  constexpr std::pair<std::string_view, size_t> kSplitTensors[] = {
+      {"word_embeddings.weight", 0},
+      {"output_layer.weight", 0},
+      {"linear_qkv.weight", 0},
+      {"linear_qkv.bias", 0},
+      {"linear_q_proj.weight", 0},
+      {"linear_q_up_proj.weight", 0},
+      {"linear_kv_up_proj.weight", 0},
+      {"linear_fc1.weight", 0},
+      {"linear_fc1.bias", 0},
+      {"linear_proj.weight", 1},
+      {"linear_fc2.weight", 1}};
+  for (const auto& [ending, dim] : kSplitTensors) {
+    if (name.ends_with(ending)) {
+      return dim;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string megatron_arguments(const PickleValue& root) {

@@ -51,6 +51,10 @@ struct MegatronPlace {
 [[nodiscard]] std::map<std::string, MegatronPlace>
 torch_dist_places(const std::vector<std::string>& names);
 
+/// The dimension of a state_dict's tensor that Megatron-LM splits over tensor-parallel ranks; nothing
+/// if each has all of it. Ranks have parts of both halves of a gated feed-forward.
+[[nodiscard]] std::optional<size_t> megatron_split_dim(std::string_view name);
+
 /// The arguments that a checkpoint's pickle keeps of its run, as JSON: "iteration", and the
 /// numbers, words and truth values of "args".
 [[nodiscard]] std::string megatron_arguments(const PickleValue& root);

@@ -26,31 +26,6 @@ constexpr std::string_view kExpertNames = "mlp.experts.local_experts.";
 constexpr std::string_view kGroupedExperts = "mlp.experts.linear_fc";
 constexpr int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20;
 
-/// A tensor that Megatron-LM splits over tensor-parallel ranks, and the dimension.
-struct SplitTensor {
-  std::string_view ending;
-  size_t dim;
-};
-
-constexpr SplitTensor kSplitTensors[] = {
-    {"word_embeddings.weight", 0},
-    {"output_layer.weight", 0},
-    {"linear_qkv.weight", 0},
-    {"linear_qkv.bias", 0},
-    {"linear_fc1.weight", 0},
-    {"linear_fc1.bias", 0},
-    {"linear_proj.weight", 1},
-    {"linear_fc2.weight", 1}};
-
-std::optional<size_t> split_dim(std::string_view name) {
-  const auto* found = std::find_if(
-      std::begin(kSplitTensors),
-      std::end(kSplitTensors),
-      [name](const SplitTensor& one) { return name.ends_with(one.ending); }
-  );
-  return found == std::end(kSplitTensors) ? std::nullopt : std::optional(found->dim);
-}
-
 /// Takes a number of at most seven digits off a text; -1 if there is none.
 int64_t take_small(std::string& ret_text) {
   const size_t end = std::min(ret_text.find_first_not_of("0123456789"), ret_text.size());
@@ -259,7 +234,7 @@ private:
     std::erase_if(parts, [&](const RankTensor* one) { // copies on other stages and ranks
       return one->rank.pipeline != first.rank.pipeline || one->rank.expert != first.rank.expert;
     });
-    const auto dim = split_dim(name);
+    const auto dim = megatron_split_dim(name);
     AssembledTensor made{stored(first), {}};
     made.tensor.name = name;
     made.tensor.is_weight = true;

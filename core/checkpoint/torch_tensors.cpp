@@ -99,4 +99,16 @@ torch_damages(const TorchFile& file, const std::function<void(uint64_t bytes)>& 
   return damages;
 }
 
+void put_torch_tensor(Storage& storage, const Path& path, const at::Tensor& value) {
+  const at::Tensor staged = value.detach().to(at::kCPU).contiguous();
+  const auto bytes = bytes_of(staged);
+  const auto [before, after] =
+      torch_envelope(dtype_of(staged.scalar_type()), staged.sizes().vec(), crc32(bytes));
+  const auto upload = storage.put(path);
+  upload->write(std::as_bytes(std::span(before)));
+  upload->write(bytes);
+  upload->write(std::as_bytes(std::span(after)));
+  upload->finish();
+}
+
 } // namespace mh

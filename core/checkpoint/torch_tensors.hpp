@@ -29,6 +29,9 @@ namespace mh {
 [[nodiscard]] at::Tensor
 torch_rows(const TorchFile& file, const TorchTensor& tensor, int64_t begin, int64_t count);
 
+/// Writes a tensor, on any device and in any strides, as torch.save does.
+void put_torch_tensor(Storage& storage, const Path& path, const at::Tensor& value);
+
 /// Reads all entries of a file, a few MiB at a time, and compares them with their checksums.
 ///
 /// Returns: a sentence for each that differs

@@ -5,10 +5,13 @@
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/hf_export.hpp"
 #include "core/checkpoint/megatron.hpp"
+#include "core/checkpoint/xser.hpp"
 #include "core/checkpoint_commands/commands.hpp"
+#include "core/checkpoint_commands/megatron_state.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/options/read.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
@@ -128,6 +131,8 @@ public:
     return files;
   }
 
+  [[nodiscard]] const Value& recipe() const { return recipe_; }
+
   [[nodiscard]] std::string text(const std::string& key) const {
     const Value* value = recipe_.find_path(key);
     return value != nullptr && value->is_string() ? value->as_string() : "";
@@ -194,34 +199,101 @@ std::string json_file(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
-  const at::NoGradGuard no_grad;
+/// The folder of -o, in which nothing is.
+Path empty_output(const Invocation& invocation, Storage& storage) {
   const Path to = output_folder(invocation);
-  Storage& storage = host.storage();
   if (!storage.list(to).empty()) {
     throw Error(to.string() + " is not empty", "name another folder by -o", exit_code::data);
   }
+  return to;
+}
+
+int64_t step_of(const Saved& saved) {
+  const std::string where = saved.reader->path().string();
+  return json_size(parse_json(saved.reader->state(), where), "step", where);
+}
+
+int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
+  const at::NoGradGuard no_grad;
+  Storage& storage = host.storage();
+  const Path to = empty_output(invocation, storage);
   const SavedModel model(*saved.reader, host);
-  OutlinedTensors tensors = mapped_tensors(
+  OutlinedTensors tensors = megatron_tensors(
       *saved.reader,
       model.megatron(),
-      TensorNames::megatron,
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
   tensors.file_bytes = file_bytes(invocation);
-  const std::string where = saved.reader->path().string();
-  const int64_t step = json_size(parse_json(saved.reader->state(), where), "step", where);
+  const int64_t step = step_of(saved);
+  const bool goes_on = has_moments(tensors);
+  const Json common =
+      goes_on ? megatron_common(
+                    model.recipe(), parse_json(saved.reader->state(), saved.reader->path().string())
+                )
+              : Json::object();
   uint64_t bytes = 0;
   {
     ByteProgress progress("exporting", tensors.bytes());
     tensors.progress = [&progress](uint64_t done) { progress(done); };
-    bytes = write_torch_dist(storage, to, step, tensors);
+    bytes = write_torch_dist(storage, to, step, tensors, common);
   }
   std::printf(
-      "%s: iteration %s for Megatron-LM, weights of %s\n",
+      "%s: iteration %s for Megatron-LM, %s of %s\n",
       to.c_str(),
       grouped(step).c_str(),
+      goes_on ? "weights and Adam's state" : "weights without an optimizer's state",
       bytes_text(static_cast<int64_t>(bytes)).c_str()
+  );
+  return 0;
+}
+
+/// The ranks of --tensor and --pipeline, which no key and value heads of one rank are split for.
+XserLayout xser_layout(const Invocation& invocation, const Json& config) {
+  constexpr int64_t kMost = 4096;
+  const XserLayout layout{
+      number_option(invocation, "--tensor", 1, 1, kMost),
+      number_option(invocation, "--pipeline", 1, 1, kMost)};
+  for (const char* key : {"num_attention_heads", "num_key_value_heads"}) {
+    const int64_t heads = config.value(key, layout.tensor);
+    if (heads % layout.tensor != 0) {
+      throw Error(
+          std::to_string(heads) + " heads (" + key + ") cannot be split over " +
+              std::to_string(layout.tensor) + " tensor-parallel ranks",
+          "name a divisor by --tensor; key and value heads are not repeated (kv_size_multiplier 1)",
+          exit_code::data
+      );
+    }
+  }
+  return layout;
+}
+
+int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host) {
+  Storage& storage = host.storage();
+  const Path to = empty_output(invocation, storage);
+  const SavedModel model(*saved.reader, host);
+  const HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
+  const XserLayout layout = xser_layout(invocation, counterpart.config);
+  OutlinedTensors tensors = mapped_tensors(
+      *saved.reader,
+      counterpart.tensors,
+      TensorNames::hugging_face,
+      dtype_named(invocation.value("--dtype", model.text("precision")))
+  );
+  const int64_t step = step_of(saved);
+  uint64_t bytes = 0;
+  {
+    ByteProgress progress("exporting", tensors.bytes());
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    bytes = write_xser(storage, to, step, tensors, layout, json_file(counterpart.config));
+  }
+  std::printf(
+      "%s: step %s for NeuronX Distributed, weights of %s for %s tensor- and %s pipeline-parallel "
+      "ranks\n",
+      to.c_str(),
+      grouped(step).c_str(),
+      bytes_text(static_cast<int64_t>(bytes)).c_str(),
+      grouped(layout.tensor).c_str(),
+      grouped(layout.pipeline).c_str()
   );
   return 0;
 }
@@ -261,6 +333,9 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
   }
   if (invocation.value("--to") == "torch_dist") {
     return export_as_torch_dist(saved, invocation, host);
+  }
+  if (invocation.value("--to") == "xser") {
+    return export_as_xser(saved, invocation, host);
   }
   const Path to = output_folder(invocation);
   Storage& storage = host.storage();

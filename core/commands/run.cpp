@@ -8,6 +8,7 @@
 #include "core/commands/run_output.hpp"
 #include "core/draw/report.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/mesh/processes.hpp"
 #include "core/mesh/rank_reports.hpp"
 #include "core/options/place.hpp"
 #include "core/plan/stage_record.hpp"
@@ -16,6 +17,7 @@
 #include "core/recipe/handed_files.hpp"
 #include "core/records/journal.hpp"
 #include "core/runs/train_job.hpp"
+#include "core/train/automatic_start.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/given_weights.hpp"
 #include "core/train/run_folder.hpp"
@@ -81,7 +83,10 @@ std::vector<std::string> recipe_words(const Invocation& invocation, const Recipe
   return words;
 }
 
-Resume resume_of(const Invocation& invocation) {
+Resume resume_of(const Invocation& invocation, const Recipe& recipe) {
+  if (!invocation.has("--resume") && recipe.checkpoint.automatic) {
+    return Resume::if_any;
+  }
   if (!invocation.has("--resume")) {
     if (invocation.has("--allow-change") && !invocation.has("--weights")) {
       throw Error(
@@ -102,13 +107,30 @@ bool names_folder(const Invocation& invocation, const Recipe& recipe) {
   };
   const auto& sets = invocation.all("--set");
   std::error_code ignored;
-  return resume_of(invocation) == Resume::yes &&
+  return resume_of(invocation, recipe) == Resume::yes &&
          (invocation.has("--run-dir") || std::ranges::any_of(sets, sets_folder) ||
           std::filesystem::equivalent(
               invocation.arguments.front(),
               std::filesystem::path(recipe.run_folder()) / "recipe.toml",
               ignored
           ));
+}
+
+/// The place of the checkpoints of a run that goes on.
+Path saves_of(const Invocation& invocation, const Recipe& recipe) {
+  return checkpoint_folder(
+      recipe, run_folder(recipe.run_folder(), /*resume=*/true, names_folder(invocation, recipe))
+  );
+}
+
+/// What `automatic_weights` finds, on all ranks.
+std::string
+found_weights(const Recipe& recipe, const Path& saves, Host& host, const Processes* processes) {
+  std::string format = automatic_weights(recipe, saves, host);
+  if (processes != nullptr) {
+    processes->require_same({{"format of the weights in " + saves.string(), format}});
+  }
+  return format;
 }
 
 /// Refuses a run that cannot succeed before data are read and ranks are started.
@@ -124,7 +146,7 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
     const auto& folder = invocation.value("--weights");
     (void)format_of(folder, host, invocation.value("--weights-format"));
   }
-  if (resume_of(invocation) == Resume::yes) {
+  if (resume_of(invocation, recipe) == Resume::yes) {
     const auto folder =
         run_folder(recipe.run_folder(), /*resume=*/true, names_folder(invocation, recipe));
     if (!std::filesystem::exists(folder)) {
@@ -148,7 +170,9 @@ RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64
   return {
       .most = number_option(invocation, "--max-restarts", 0, 0, kMost),
       .folder = run_folder(
-          recipe.run_folder(), resume_of(invocation) != Resume::no, names_folder(invocation, recipe)
+          recipe.run_folder(),
+          resume_of(invocation, recipe) != Resume::no,
+          names_folder(invocation, recipe)
       ),
       .start = [ranks,
                 after = recipe.comm.hang_after,
@@ -250,8 +274,9 @@ int command_run(const Invocation& invocation, Host& host) {
   }
   RunOutput output;
   std::optional<TrainJobReports> reports; // the last one when the run is over
+  const Path saves = saves_of(invocation, recipe);
   TrainOptions options{
-      .resume = resume_of(invocation),
+      .resume = resume_of(invocation, recipe),
       .allow_change = invocation.all("--allow-change"),
       .folder_named = names_folder(invocation, recipe),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
@@ -282,6 +307,17 @@ int command_run(const Invocation& invocation, Host& host) {
     options.weights = [&invocation, &host](Session& session) {
       return load_weights(invocation.value("--weights"), session, host, weights_wanted(invocation))
           .description;
+  const std::string found = recipe.checkpoint.automatic && !invocation.has("--weights")
+                                ? found_weights(recipe, saves, host, processes.get())
+                                : "";
+  if (invocation.has("--weights") || !found.empty()) {
+    options.weights = [&](Session& session) {
+      WeightsWanted wanted = weights_wanted(invocation);
+      wanted.format = found.empty() ? wanted.format : found;
+      const std::filesystem::path folder =
+          found.empty() ? invocation.value("--weights") : saves.string();
+      return load_weights(folder, session, host, wanted).words +
+             (found.empty() ? "" : " (checkpoint.auto)");
     };
   }
   const TrainSummary summary = [&] {

@@ -115,6 +115,7 @@ public:
   PickleWriter& none();
   PickleWriter& boolean(bool value);
   PickleWriter& integer(int64_t value);
+  PickleWriter& real(double value);
   PickleWriter& text(std::string_view value); ///< value: less than 4 GiB
   /// A class or function.
   PickleWriter& global(std::string_view module, std::string_view name);

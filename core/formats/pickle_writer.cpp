@@ -1,6 +1,8 @@
 #include "core/formats/pickle.hpp"
 #include "megahost/error.hpp"
 
+#include <bit>
+
 namespace mh {
 
 PickleWriter::PickleWriter()
@@ -21,6 +23,15 @@ PickleWriter& PickleWriter::integer(int64_t value) {
   out_ += is_short ? "J" : "\x8a\x08";
   for (int i = 0; i < (is_short ? 4 : 8); ++i) {
     out_ += static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+  }
+  return *this;
+}
+
+PickleWriter& PickleWriter::real(double value) {
+  const auto bits = std::bit_cast<uint64_t>(value);
+  out_ += 'G';
+  for (int i = 7; i >= 0; --i) {
+    out_ += static_cast<char>(bits >> (8 * i));
   }
   return *this;
 }

@@ -227,7 +227,8 @@ void Processes::require_same(const std::vector<Part>& parts) const {
   for (const Part& part : parts) {
     mine.push_back(part.text);
   }
-  const auto key = [](int64_t rank) { return "run/" + std::to_string(rank); };
+  const std::string& subject = parts.front().name;
+  const auto key = [&subject](int64_t rank) { return subject + "/" + std::to_string(rank); };
   std::string verdict;
   try {
     store_->set(
@@ -241,9 +242,9 @@ void Processes::require_same(const std::vector<Part>& parts) const {
           verdict = other_run(rank, parts, json::parse(own), json::parse(other));
         }
       }
-      store_->set("run", bytes_of(verdict.empty() ? "same" : verdict));
+      store_->set(subject, bytes_of(verdict.empty() ? "same" : verdict));
     }
-    verdict = text_of(store_->get("run"));
+    verdict = text_of(store_->get(subject));
     if (verdict != "same") {
       farewell(*store_, world, world.size);
     }

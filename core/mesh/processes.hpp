@@ -61,7 +61,8 @@ public:
   };
 
   /// Ranks that were started with another recipe, build or plugins would wait for one another
-  /// forever, or learn nonsense. Before any group exists: by the store.
+  /// forever, or learn nonsense. Before any group exists: by the store. The first part has another
+  /// name in each call.
   ///
   /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that
   /// differs

@@ -121,10 +121,10 @@ void add_megatron_feed_forward(
 namespace {
 
 bool is_of_megatron(const DecoderConfig& c) {
-  return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.kv_rank &&
-         !c.score_dim && !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 &&
-         !c.head_bias && c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") &&
-         c.causal && (c.norm == "layernorm" || c.norm == "rmsnorm");
+  return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.score_dim &&
+         !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 && !c.head_bias &&
+         c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") && c.causal &&
+         (c.norm == "layernorm" || c.norm == "rmsnorm");
 }
 
 } // namespace
@@ -153,11 +153,28 @@ std::vector<HfTensor> megatron_names(const DecoderConfig& c, const FeedForwardNa
     add_vocab("output_layer.weight", "head.weight");
   }
   const int64_t groups = c.kv_heads.value_or(c.heads);
+  const auto add_latent = [&](const std::string& theirs, const std::string& ours) {
+    if (c.q_rank) {
+      add(theirs + "linear_q_down_proj", ours + "q_down", false);
+      add(theirs + "q_layernorm", ours + "q_norm", false);
+    }
+    add(theirs + (c.q_rank ? "linear_q_up_proj" : "linear_q_proj"),
+        ours + (c.q_rank ? "q_up" : "q"),
+        false);
+    map.push_back(
+        {theirs + "linear_kv_down_proj.weight", {ours + "kv_down.weight", ours + "k_rope.weight"}}
+    );
+    add(theirs + "kv_layernorm", ours + "kv_norm", false);
+    add(theirs + "linear_kv_up_proj", ours + "kv_up", false);
+  };
   const auto add_layer = [&](int64_t i, const std::string& theirs, const std::string& ours) {
     add(theirs + "input_layernorm", ours + "attention_norm", norm_bias);
     add(theirs + "pre_mlp_layernorm", ours + "mlp_norm", norm_bias);
+    if (c.kv_rank) {
+      add_latent(theirs + "self_attention.", ours + "attention.");
+    }
     for (const char* what : {"weight", "bias"}) {
-      if (std::string_view(what) == "weight" || c.qkv_bias.value_or(c.bias)) {
+      if (!c.kv_rank && (std::string_view(what) == "weight" || c.qkv_bias.value_or(c.bias))) {
         HfTensor qkv{.theirs = theirs + "self_attention.linear_qkv." + what, .ours = {}};
         for (const char* part : {"q.", "k.", "v."}) {
           qkv.ours.push_back(ours + "attention." + part + what);

@@ -70,6 +70,12 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
         "where checkpoints are kept, from the working directory; it is the run folder, too, unless "
         "run_dir names one; runs/NAME unless given"
     );
+    f.add(
+        "auto",
+        &Checkpoint::automatic,
+        "a start goes on from what lies in `dir`: from the run's newest checkpoint, as with "
+        "--resume=auto; else with the weights of another program's, of whatever format; else anew"
+    );
     f.add("interval", &Checkpoint::interval, "steps between checkpoints; 0 saves at the end only")
         .at_least(0)
         .unit("steps");

@@ -160,9 +160,11 @@ Filling filling_by_map(
     const CheckpointReader& saved,
     Session& session,
     const std::vector<HfTensor>& maps,
+    const WeightsWanted& wanted,
     std::vector<std::string>& ret_lacking
 ) {
   ParameterStore& store = session.model->parameters();
+  const OwnParts into = wanted.into ? wanted.into : parameters_of(store);
   const FreshParts fresh(session);
   Filling filling;
   for (const HfTensor& map : maps) {
@@ -173,7 +175,7 @@ Filling filling_by_map(
       filling.used.push_back(saved.find(map.theirs + "_scales")->name);
       ret_lacking.push_back(away);
       if (away.empty()) {
-        add_packed_slice(parameters_of(store), saved, map, filling.boxes);
+        add_packed_slice(into, saved, map, filling.boxes);
       }
       continue;
     }
@@ -194,8 +196,13 @@ Filling filling_by_map(
     filling.used.push_back(theirs->name);
     ret_lacking.push_back(away);
     if (away.empty()) {
-      add_mapped_slices(parameters_of(store), saved, *theirs, map, filling.boxes);
+      const CheckpointTensor* master =
+          wanted.into ? saved.find("optimizer.master." + map.theirs) : nullptr;
+      add_mapped_slices(into, saved, master != nullptr ? *master : *theirs, map, filling.boxes);
     }
+  }
+  if (wanted.also) {
+    wanted.also(saved, filling.boxes);
   }
   require_all_named(store, maps, saved.names(), fresh);
   return filling;
@@ -343,10 +350,11 @@ public:
       const CheckpointFormat& format,
       Session& session,
       Host& host,
-      const std::vector<std::string>& allowed
+      const WeightsWanted& wanted
   )
       : folder_(folder)
-      , allowed_(allowed)
+      , wanted_(wanted)
+      , allowed_(wanted.allow_change)
       , format_(format)
       , session_(session)
       , host_(host)
@@ -367,7 +375,7 @@ public:
         require_same_model(config); // which names the fields, before what they leave without names
         require_counterpart(session_, maps, names);
         require_same_arguments();
-        filling_ = filling_by_map(*saved_, session_, maps, lacking);
+        filling_ = filling_by_map(*saved_, session_, maps, wanted_, lacking);
         return std::string();
       });
       require_places();
@@ -497,6 +505,7 @@ private:
   }
 
   const fs::path& folder_;
+  const WeightsWanted& wanted_;
   const std::vector<std::string>& allowed_; // keys and sections that may differ
   const CheckpointFormat& format_;
   Session& session_;
@@ -517,7 +526,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
     return format_of(folder, host, wanted.format).name;
   });
   const auto format = format_of(folder, host, names.front()).format;
-  Loading loading(folder, *format, session, host, wanted.allow_change);
+  Loading loading(folder, *format, session, host, wanted);
   const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
   if (!steps) {
     if (wanted.step) {

@@ -3,12 +3,14 @@
 /// else a plugin reads.
 
 #include "core/checkpoint/tensors.hpp"
+#include "core/train/mapped_slices.hpp"
 #include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,11 @@ struct WeightsWanted {
   std::optional<int64_t> step{}; ///< else the newest checkpoint that is whole
   /// Keys and sections in which the recipe may differ from that of a run whose weights they are.
   std::vector<std::string> allow_change{};
+  /// The destination of another program's weights in place of the model's parameters: they come from
+  /// its masters ("optimizer.master.NAME") where it has some.
+  OwnParts into{};
+  /// Adds what is read with the weights, of each checkpoint that is tried.
+  std::function<void(const CheckpointReader& saved, MappedSlices& ret_slices)> also{};
 };
 
 /// Fills a rank's parameters.

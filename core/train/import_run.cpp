@@ -1,7 +1,6 @@
 #include "core/train/import_run.hpp"
 
 #include "core/base/printable.hpp"
-#include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/formats/json.hpp"
@@ -19,6 +18,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace mh {
@@ -63,17 +63,19 @@ private:
   std::set<std::string> states_;
 };
 
-/// Slices of all that the checkpoint has of these weights' state. A state that it has for one
+/// Adds slices of all that the checkpoint has of these weights' state. A state that it has for one
 /// tensor it must have for all.
-MappedSlices state_slices(
+///
+/// Returns: the states that it has
+std::set<std::string> add_state_slices(
     const CheckpointReader& saved,
     const std::vector<HfTensor>& maps,
     const StoredByName& stored,
-    std::set<std::string>& ret_found
+    MappedSlices& ret_slices
 ) {
   std::set<std::string> states = stored.states();
   states.insert(kMaster);
-  MappedSlices slices;
+  std::set<std::string> found;
   for (const std::string& state : states) {
     std::string lacking;
     for (const HfTensor& map : maps) {
@@ -83,13 +85,15 @@ MappedSlices state_slices(
       const std::string name = "optimizer." + state + "." + map.theirs;
       const CheckpointTensor* theirs = saved.find(name);
       if (theirs != nullptr) {
-        ret_found.insert(state);
-        add_mapped_slices(stored.parts(state), saved, *theirs, map, slices);
+        found.insert(state);
+        if (state != kMaster) { // which are the weights, and read as such
+          add_mapped_slices(stored.parts(state), saved, *theirs, map, ret_slices);
+        }
       } else if (lacking.empty()) {
         lacking = name;
       }
     }
-    if (!lacking.empty() && ret_found.contains(state)) {
+    if (!lacking.empty() && found.contains(state)) {
       throw Error(
           saved.path().string() + " lacks the tensor " + printable(lacking) +
               ", and has others of the optimizer's state",
@@ -98,7 +102,8 @@ MappedSlices state_slices(
       );
     }
   }
-  return slices;
+  found.erase(kMaster);
+  return found;
 }
 
 int64_t number_in(const nlohmann::json& arguments, const char* key, int64_t otherwise) {
@@ -132,32 +137,38 @@ ImportedRun import_run(
     const WeightsWanted& wanted
 ) {
   const at::NoGradGuard no_grad;
-  const GivenWeights given = load_weights(folder, session, host, wanted);
-  const std::optional<int64_t> step = given.step; // a damaged folder gives not the newest
   session.allocate_gradients();
-  const Weights weights(
-      *session.gradients, *session.optimizer, weight_options(session.recipe, session.mesh)
-  );
-  const auto format = format_of(folder, host, wanted.format).format;
-  const auto saved = in_plugin(*format, "open", [&] { return format->open(folder, step); });
-  const StoredByName stored(weights);
+  std::optional<Weights> weights;
+  const auto make_weights = [&] {
+    weights.reset();
+    weights.emplace(
+        *session.gradients, *session.optimizer, weight_options(session.recipe, session.mesh)
+    );
+  };
+  make_weights();
+  const StoredByName stored(*weights);
   std::set<std::string> found;
-  const MappedSlices slices =
-      state_slices(*saved, mapping_of(*session.architecture, saved->names()), stored, found);
-  in_plugin(*format, "read", [&] { read_mapped(*saved, slices); });
-  found.erase(kMaster);
-  const bool goes_on = found == stored.states();
-
-  const std::string where = saved->path().string();
   nlohmann::json arguments = nlohmann::json::object();
-  if (!saved->arguments().empty()) {
-    arguments = parse_json(saved->arguments(), where);
+  WeightsWanted all = wanted;
+  all.into = stored.parts(kMaster);
+  all.also = [&](const CheckpointReader& saved, MappedSlices& ret_slices) {
+    const auto maps = mapping_of(*session.architecture, saved.names());
+    found = add_state_slices(saved, maps, stored, ret_slices);
+    if (const std::string text = saved.arguments(); !text.empty()) {
+      arguments = parse_json(text, saved.path().string());
+    }
+  };
+  const GivenWeights given = load_weights(folder, session, host, all);
+  const std::optional<int64_t> step = given.step; // a damaged folder gives not the newest
+  if (given.names == TensorNames::own) {
+    make_weights(); // of the parameters, which those names are
   }
+  const bool goes_on = found == stored.states();
   if (step && !arguments.contains("iteration")) {
     arguments["iteration"] = *step;
   }
   const Progress progress = progress_of(session, arguments, host);
-  std::vector<Slice> written = slices_of(weights);
+  std::vector<Slice> written = slices_of(*weights);
   ImportedRun imported{.from = given.description};
   if (!goes_on) {
     std::erase_if(written, [](const Slice& slice) { return slice.name.starts_with("optimizer."); });

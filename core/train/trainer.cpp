@@ -186,7 +186,12 @@ void Trainer::resume(std::vector<std::string>& notes) {
   guards_.restore(saved->guards);
   restore(*saved);
   *session_->schedule = resumed(recipe, saved->schedule, host_, notes);
-  notes.push_back("resumed at step " + std::to_string(saved->step));
+  notes.push_back(
+      "resumed at step " + std::to_string(saved->step) +
+      (recipe.checkpoint.automatic
+           ? " from the " + format_->about() + " " + saves_.string() + " (checkpoint.auto)"
+           : "")
+  );
 }
 
 /// Drops what an earlier log says of steps after this one.

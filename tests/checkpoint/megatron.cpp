@@ -6,6 +6,7 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/megatron_names.hpp"
+#include "core/formats/torch_file.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
@@ -16,6 +17,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 using mh::MemoryStorage;
@@ -248,6 +251,67 @@ TEST_CASE("halves of a gated feed-forward and moments have places") {
   (void
   )mh::write_dcp_tensors(store, "two", outlined_tensors({{fc1, gate}, {"module." + fc1, up}}), "");
   CHECK(contains(refusal([&] { (void)mh::open_torch_dist(store, "two"); }), "there are two of"));
+}
+
+TEST_CASE("moments and masters have the names of Megatron's optimizers, and the run its arguments"
+) {
+  MemoryStorage store;
+  Tensors all = small_model(/*experts=*/true);
+  const std::string norm = "decoder.final_layernorm.weight"; // of bf16, so that it has a master
+  all["optimizer.exp_avg." + norm] = counting({4}, 5);
+  all["optimizer.master." + norm] = counting({4}, 50.125);
+  (void)mh::write_torch_dist(
+      store,
+      "out",
+      7,
+      outlined_tensors(all),
+      {{"args", {{"num_layers", 3}, {"lr", 0.5}, {"bf16", true}, {"name", "x"}, {"none", nullptr}}},
+       {"optimizer", {{"0", {{"betas", {0.9, 0.95}}}}, {"1", {{"step", 7}}}}}}
+  );
+  const auto names = stored_names(store, "out/iter_0000007");
+  const auto has = [&names](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const char* name :
+       {"optimizer.state.exp_avg.decoder.final_layernorm.weight[4]",
+        "optimizer.state.param.decoder.final_layernorm.weight[4]",
+        "optimizer.state.fp32_param.decoder.final_layernorm.weight[4]"}) {
+    CAPTURE(name);
+    CHECK(has(name));
+  }
+  // What has no moments has no master either.
+  CHECK_FALSE(has("optimizer.state.param.embedding.word_embeddings.weight[8, 4]"));
+  const auto file = mh::get_text(store, "out/iter_0000007/common.pt", 1 << 20);
+  const mh::TorchFile common(
+      [&file](uint64_t at, std::span<std::byte> into) {
+        std::memcpy(into.data(), file.data() + at, into.size());
+      },
+      file.size(),
+      "common.pt"
+  );
+  CHECK(common.root().get("args")->is_object("argparse.Namespace"));
+  const mh::PickleValue& optimizers = *common.root().get("optimizer");
+  REQUIRE(optimizers.items.size() == 4);
+  CHECK(optimizers.items[2]->integer == 1); // a number, as ChainedOptimizer has it
+  CHECK(optimizers.items[1]->get("betas")->items[1]->real == 0.95);
+}
+
+TEST_CASE("weights of float32 are their own masters, and are read once") {
+  MemoryStorage store;
+  Tensors all;
+  for (const auto& [name, value] : small_model(/*experts=*/false)) {
+    all[name] = value.to(at::kFloat);
+    all["optimizer.exp_avg." + name] = counting(value.sizes().vec(), 7000);
+    all["optimizer.exp_avg_sq." + name] = counting(value.sizes().vec(), 8000);
+  }
+  const uint64_t bytes = mh::write_torch_dist(store, "out", 7, outlined_tensors(all));
+  CHECK(bytes == outlined_tensors(all).bytes());
+  const auto saved = mh::open_torch_dist(store, "out/iter_0000007");
+  Tensors expected = all;
+  for (const auto& [name, value] : small_model(/*experts=*/false)) {
+    expected["optimizer.master." + name] = value.to(at::kFloat);
+  }
+  check_equal(*saved, expected);
 }
 
 TEST_CASE("shapes without layers, or with too many, are refused by name") {

@@ -179,6 +179,35 @@ train("back", "--nproc", 4, "--set", "parallel.tensor=2", "--set", "parallel.dat
       "--set", "train.iters=6")
 assert " 0 differ" in checkpoint("diff", "four", "back", "--all")
 
+# export --to xser: ranks' files are joined to the same weights, by run --weights, too
+checkpoint("export", "one", "--to", "xser", "--tensor", 2, "--pipeline", 2, "-o", "neuron")
+ranks = sorted(path.name for path in (folder / "neuron/step_4/model").glob("*_0?.pt"))
+assert ranks == [f"dp_rank_00_tp_rank_0{t}_pp_rank_0{p}.pt" for t in range(2) for p in range(2)], ranks
+assert " 0 differ" in checkpoint("diff", "hf-one", "neuron") and "every checksum matches" in checkpoint("verify", "neuron")
+done = megahost("run", "tiny.toml", "--run-dir", "from-neuron", "--weights", "neuron", "--set", "train.iters=1")
+assert done.returncode == 0 and "weights: neuron, step 4" in done.stdout, done.stdout + done.stderr
+refused("export", "one", "--to", "xser", "-o", "neuron", says="neuron is not empty")
+refused("export", "one", "--to", "xser", "--tensor", 4, "-o", "new", says="2 heads (num_key_value_heads) cannot be split over 4")
+refused("export", "one", "--to", "xser", "--pipeline", 9, "-o", "new", says="puts a layer or more on each pipeline stage")
+assert not (folder / "new").exists()
+
+# checkpoint.auto: nothing, the run's own, other programs' weights; another format of ours is refused
+def automatic(run, *words, status=0):
+    done = megahost("run", "tiny.toml", "--set", f"checkpoint.dir={run}", "--set", "checkpoint.auto=true", *words)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+assert "no checkpoint in auto yet: starting at step 0" in automatic("auto", "--set", "train.iters=1")
+assert "resumed at step 1 from the run folder auto (checkpoint.auto)" in automatic("auto", "--set", "train.iters=2")
+said = automatic("neuron", "--set", "train.iters=1")
+assert "weights: neuron, step 4 (checkpoint.auto)" in said, said
+assert "resumed at step 1 from the run folder neuron (checkpoint.auto)" in automatic("neuron", "--set", "train.iters=2")
+shutil.copytree(folder / "hf-one", folder / "hf-auto")
+assert "weights: Hugging Face folder hf-auto (checkpoint.auto)" in automatic("hf-auto", "--set", "train.iters=1")
+said = automatic("dcp", "--set", "train.iters=1", status=5)
+assert "dcp holds a run's checkpoints as a folder of torch.distributed.checkpoint" in said and 'checkpoint.use = "dcp"' in said, said
+
 # average: the mean in float64, rounded once
 checkpoint("average", "four", "--last", 2, "-o", "mean")
 checkpoint("average", "four", "--steps", "4,2,6", "-o", "mean-3")

@@ -22,6 +22,8 @@ class Processor(torch.overrides.TorchFunctionMode):
         named = dict(named or {})
         if "device" in named:
             named["device"] = on_cpu(named["device"])
+        if function is torch.Tensor.type and len(arguments) == 1 and not named:  # optimizers ask whether it is on a GPU
+            return function(*arguments).replace("torch.", "torch.cuda.")
         if any(isinstance(one, (str, torch.device)) for one in arguments):
             arguments = tuple(on_cpu(one) if isinstance(one, (str, torch.device)) else one for one in arguments)
         return function(*arguments, **named)
@@ -52,14 +54,16 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
     moe_utils.te_general_gemm = None  # a name that it has only with Transformer Engine
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
-    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
     given = dict(num_layers=3, hidden_size=48, num_attention_heads=4, use_cpu_initialization=True, hidden_dropout=0.0,
                  attention_dropout=0.0, bias_dropout_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False,
                  persist_layer_norm=False, gradient_accumulation_fusion=False, perform_initialization=True)
-    config = TransformerConfig(**(given | fields))
+    is_latent = fields.get("multi_latent_attention", False)
+    config = (MLATransformerConfig if is_latent else TransformerConfig)(**(given | fields))
     spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=False,
-                                    qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+                                    qk_layernorm=config.qk_layernorm, normalization=config.normalization,
+                                    multi_latent_attention=is_latent)
     model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=vocab, max_sequence_length=seq,
                      position_embedding_type="learned_absolute" if learned else "rope",
                      mtp_block_spec=get_gpt_mtp_block_spec(config, spec, False) if config.mtp_num_layers else None,
@@ -70,6 +74,28 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(1 + 0.1 * noise if "layernorm.weight" in name else 0.1 * noise)
     return model
+
+
+def optimizer_of(model, lr, decay, distributed, bf16=False):
+    """The model within Megatron's data parallelism, and its AdamW."""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+    def set_state(self, parameter, tensors, plain=DistributedOptimizer._set_main_param_and_optimizer_states):
+        """torch.optim's AdamW, in the place of Transformer Engine's, has its step among the tensors; it was loaded before."""
+        group, order = self.model_param_group_index_map[parameter]
+        plain(self, parameter, dict(step=self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]["step"]) | tensors)
+
+    if DistributedOptimizer._set_main_param_and_optimizer_states.__name__ != "set_state":
+        DistributedOptimizer._set_main_param_and_optimizer_states = set_state
+    torch.distributed.reduce_scatter_tensor = lambda output, whole, **_: output.copy_(whole)  # of one rank; Gloo has none
+    wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=distributed,
+                                                                                 grad_reduce_in_fp32=True), model)
+    config = OptimizerConfig(optimizer="adam", lr=lr, min_lr=lr, weight_decay=decay, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8,
+                             clip_grad=0.0, use_distributed_optimizer=distributed, bf16=bf16)
+    return wrapped, get_megatron_optimizer(config, [wrapped])
 
 
 def inputs_of(ids):

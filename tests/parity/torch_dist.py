@@ -25,6 +25,9 @@ GPT = dict(learned=True, tied=True, normalization="LayerNorm", activation_func=t
 LLAMA = dict(normalization="RMSNorm", gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
              num_query_groups=2, ffn_hidden_size=80, layernorm_epsilon=1e-5)
 QWEN = LLAMA | dict(add_qkv_bias=True, qk_layernorm=True, kv_channels=16)
+LATENT = {key: value for key, value in LLAMA.items() if key != "num_query_groups"} | dict(
+    multi_latent_attention=True, q_lora_rank=24, kv_lora_rank=20, qk_head_dim=12, qk_pos_emb_head_dim=8, v_head_dim=10,
+    qk_layernorm=True, rope_type="rope", rotary_scaling_factor=1.0)
 PREDICTING = LLAMA | dict(mtp_num_layers=2, mtp_loss_scaling_factor=0.4)
 MIXTRAL = LLAMA | dict(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=40, moe_router_load_balancing_type="none",
                        moe_token_dispatcher_type="allgather", moe_router_pre_softmax=False)
@@ -34,11 +37,17 @@ OURS = {
     "gpt": dict(use="gpt", activation="gelu", ffn_hidden=100) | COMMON,
     "llama": dict(use="llama", kv_heads=2, ffn_hidden=80) | COMMON,
     "qwen": dict(use="llama", kv_heads=2, ffn_hidden=80, qkv_bias=True, qk_norm=True, head_dim=16) | COMMON,
+    "latent": dict(use="llama", q_rank=24, kv_rank=20, head_dim=12, rope_head_dim=8, v_head_dim=10, ffn_hidden=80) | COMMON,
     "predicting": dict(use="llama", kv_heads=2, ffn_hidden=80, mtp_layers=2, mtp_loss_weight=0.4) | COMMON,
     "mixtral": dict(use="moe", kv_heads=2, experts=4, experts_per_token=2, expert_hidden=40, router="topk_softmax",
                     balance=["none"]) | COMMON,
 }
-THEIRS = {"gpt": GPT, "llama": LLAMA, "qwen": QWEN, "predicting": PREDICTING, "mixtral": MIXTRAL}
+TE_NORMS = {
+    "mixtral": {"mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm."},
+    "latent": {"pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_", "q_layernorm.": "linear_q_up_proj.layer_norm_",
+               "kv_layernorm.": "linear_kv_up_proj.layer_norm_"},
+}
+THEIRS = {"gpt": GPT, "llama": LLAMA, "qwen": QWEN, "latent": LATENT, "predicting": PREDICTING, "mixtral": MIXTRAL}
 
 
 def expect(condition, text):
@@ -110,9 +119,10 @@ def read_back(name, model, folder):
 
     other = megatron_cpu.gpt_model(seed=99, **THEIRS[name])
     wanted = sharded(other)
-    for tensor in wanted.values():  # megatron-core's own layers call the norm of a mixture by another name than TE's
-        if hasattr(tensor, "key") and name == "mixtral":
-            tensor.key = tensor.key.replace("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.")
+    for tensor in wanted.values():  # megatron-core's own layers call some norms by other names than TE's
+        for own, te in TE_NORMS.get(name, {}).items():
+            if hasattr(tensor, "key"):
+                tensor.key = tensor.key.replace(own, te)
     common = dist_checkpointing.load(dict(model=wanted), str(folder), strict="log_all")  # no _extra_state is written
     expect(common["iteration"] == 3, f"{name}: the iteration is {common['iteration']}")
     loaded = {key: value for key, value in common["model"].items() if torch.is_tensor(value)}
@@ -217,11 +227,93 @@ def moments(folder, stop=3):
     said = program.run("checkpoint", "import", folder / "theirs", "--recipe", file, "-o", folder / "run-llama")
     expect("of the optimizer's state" in said and f"step {stop}" in said, said)
     program.run("run", file, "--resume")
-    lines = (folder / "run-llama/metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line)["losses"]["lm loss"] for line in lines]
-    worst = max(abs(a - b) / b for a, b in zip(found, losses[stop:], strict=True))
-    expect(worst <= 1e-5, f"losses after the checkpoint are {found}, Megatron's {losses[stop:]}")
-    print(f"moments: losses {losses[stop:]} off by {worst:.1e}", flush=True)
+    close("moments", losses_of_run(folder / "run-llama"), losses[stop:])
+
+
+def losses_of_run(run):
+    return [json.loads(line)["losses"]["lm loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def close(what, found, expected):
+    worst = max(abs(a - b) / b for a, b in zip(found, expected, strict=True))
+    expect(worst <= 1e-5, f"{what}: losses are {found}, expected {expected}")
+    print(f"{what}: losses {expected} off by {worst:.1e}", flush=True)
+
+
+def loaded_by_megatron(saved, kind):
+    """A model and an optimizer of Megatron's with what megahost exported."""
+    from megatron.core import dist_checkpointing
+
+    bf16 = kind == "bf16"
+    model = megatron_cpu.gpt_model(seed=99, **LLAMA | (dict(bf16=True, params_dtype=torch.bfloat16) if bf16 else {}))
+    model = model.bfloat16() if bf16 else model
+    wrapped, optimizer = megatron_cpu.optimizer_of(model, LR, 0.1, distributed=kind != "fp32", bf16=bf16)
+    wrapped.zero_grad_buffer()
+    optimizer.step()  # torch.optim's has a state to load into after its first one only
+    metadata = dist_checkpointing.load_content_metadata(str(saved))
+    wanted = dict(model=sharded(model), optimizer=optimizer.sharded_state_dict(sharded(model), is_loading=True, metadata=metadata))
+    state = dist_checkpointing.load(wanted, str(saved), strict="log_all")  # no _extra_state is written
+    model.load_state_dict(state["model"], strict=False)
+    optimizer.load_state_dict(state["optimizer"])
+    return wrapped, optimizer, state, metadata
+
+
+def trained_on(wrapped, optimizer, samples):
+    losses = []
+    for sample in samples:
+        wrapped.zero_grad_buffer()
+        optimizer.zero_grad()
+        logits = megatron_cpu.logits_of(wrapped, sample[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sample[:, 1:].flatten())
+        loss.backward()
+        wrapped.finish_grad_sync()
+        expect(optimizer.step()[0], "Megatron's optimizer skipped a step")
+        losses.append(loss.item())
+    return losses
+
+
+def optimizers(folder, kind, stop=3):
+    """Adam's state of a run of ours at Megatron's optimizers, and back: of one that is distributed, of one that is not, and of
+    the masters of 16-bit weights."""
+    from megatron.core import dist_checkpointing
+
+    samples = corpus(folder)
+    save(megatron_cpu.gpt_model(**LLAMA), folder / "theirs/iter_0000000", iteration=0)
+    adam = dict(use="adamw", lr=LR, weight_decay=0.1, clip_grad=0, betas=[0.9, 0.95], eps=1e-8)
+    file = recipe(folder, "llama", optimizer=adam, precision="bf16" if kind == "bf16" else "fp32")
+    run = folder / "run-llama"
+    program.run("run", file, "--weights", folder / "theirs", "--set", f"train.exit_iters={stop}")
+    program.run("checkpoint", "export", run, "--to", "torch_dist", "-o", folder / "ours", "--file-size", 0.06)
+    expect("every checksum matches" in program.run("checkpoint", "verify", folder / "ours"), f"{kind}: verify")
+    program.run("run", file, "--resume")
+    expected = losses_of_run(run)[stop:]
+    saved = folder / f"ours/iter_{stop:07d}"
+    wrapped, optimizer, state, metadata = loaded_by_megatron(saved, kind)
+    expect(state["args"].consumed_train_samples == stop * BATCH, f"{kind}: {state['args']}")
+    expect(state["opt_param_scheduler"]["num_steps"] == stop * BATCH, f"{kind}: {state['opt_param_scheduler']}")
+    if kind != "fp32":  # what that optimizer saves are all tensors of ours
+        again = folder / f"again/iter_{stop:07d}"
+        again.mkdir(parents=True)
+        kept = dict(model=sharded(wrapped.module), args=state["args"], iteration=stop, checkpoint_version=3.0,
+                    optimizer=optimizer.sharded_state_dict(sharded(wrapped.module), metadata=metadata))
+        dist_checkpointing.save(kept, str(again), content_metadata=metadata)
+        said = program.run("checkpoint", "diff", folder / "ours", folder / "again", "--all")
+        expect(" 0 differ" in said and "only in" not in said, f"{kind}: Megatron's optimizer has other bits: {said}")
+        buffers = folder / f"buffers/iter_{stop:07d}"  # the form that it saves by itself, in the order of its buffers
+        buffers.mkdir(parents=True)
+        metadata["distrib_optim_sharding_type"] = "dp_reshardable"
+        kept["optimizer"] = optimizer.sharded_state_dict(sharded(wrapped.module), metadata=metadata)
+        dist_checkpointing.save(kept | dict(model=sharded(wrapped.module)), str(buffers), content_metadata=metadata)
+        if kind == "bf16":  # weights that have masters are not read
+            for weights in saved.glob("__0_0.distcp"):
+                weights.write_bytes(bytes(len(weights.read_bytes())))
+        for name in ("ours", "again", "buffers"):
+            program.run("checkpoint", "import", folder / name, "--recipe", file, "-o", folder / f"run-{name}")
+            program.run("run", file, "--resume", "--set", f"checkpoint.dir={folder / f'run-{name}'}")
+            found = losses_of_run(folder / f"run-{name}")
+            expect(found == expected, f"{kind}, imported from {name}: losses are {found}, not {expected}")
+    if kind != "bf16":
+        close(f"{kind} optimizer of Megatron", trained_on(wrapped, optimizer, samples[stop:]), expected)
 
 
 def rows():
@@ -231,6 +323,13 @@ def rows():
                 "Megatron-LM `torch_dist`, multi-token prediction | `eval` | losses within 1e-6, gradients within 1e-4 of their norms",
                 "Megatron-LM `torch_dist` | `checkpoint import --recipe`, `export --to torch_dist` | all bits of the weights",
                 "`checkpoint export --to torch_dist` | `megatron.core.dist_checkpointing.load` | all bits of the weights",
+                "Megatron-LM `torch_dist`, latent attention | `eval` and `run --weights` | logits within 1e-5 of their norm",
+                "run, AdamW | `checkpoint export --to torch_dist`, `dist_checkpointing.load` | all bits of moments and masters; "
+                "losses of the next steps within 1e-5",
+                "Megatron-LM `torch_dist`, distributed optimizer, `fully_reshardable` | `checkpoint import --recipe`, `--resume` | "
+                "all bits of moments and masters",
+                "Megatron-LM `torch_dist`, distributed optimizer, `dp_reshardable` | `checkpoint import --recipe`, `--resume` | "
+                "all bits of moments and masters",
                 "Megatron-LM, a file for each rank | `eval` and `run --weights` | logits within 1e-5 of their norm"):
         expect(f"| {row} |\n" in text, f"docs/checkpoints.md has no row {row}")
 
@@ -242,5 +341,8 @@ if __name__ == "__main__":
             case(name, pathlib.Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
         moments(pathlib.Path(temporary))
+    for kind in ("distributed", "fp32", "bf16"):
+        with tempfile.TemporaryDirectory() as temporary:
+            optimizers(pathlib.Path(temporary), kind)
     rows()
     sys.exit("\n".join(problems) if problems else 0)

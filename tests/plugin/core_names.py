@@ -31,7 +31,7 @@ ALLOWED = {
     "core/include/megahost/recipe.hpp": {"cpu byte native": "what a recipe made by hand starts from"},
     "core/recipe/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
     "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
-    "core/checkpoint/built_in.cpp": {"native huggingface dcp torch_save torch_dist mp_rank": "the core's own checkpoint formats register here"},
+    "core/checkpoint/built_in.cpp": {"native huggingface dcp torch_save torch_dist mp_rank xser": "the core's own checkpoint formats register here"},
     "core/checkpoint/dcp.hpp": {"dcp": "the folder of a run's steps in that format"},
     "core/checkpoint_commands/export.cpp": {"dcp torch_dist": "the other formats that checkpoints are exported to"},
     "core/formats/torch_file.cpp": {"cpu": "PyTorch's word for where a storage was"},

@@ -80,23 +80,27 @@ std::vector<Command> checkpoint_commands() {
       {
           "checkpoint export",
           "Checkpoints",
-          "writes a run's weights for other programs: Hugging Face's, PyTorch's, Megatron-LM's",
+          "writes a run's weights for other programs: Hugging Face's, PyTorch's, Megatron-LM's, "
+          "NeuronX",
           "The Hugging Face folder has config.json, weights in safetensors, "
           "generation_config.json and the tokenizer's files where it has some: `transformers` "
           "loads it with from_pretrained. The run's layout does not matter, nor its size: one "
           "tensor at a time is in memory. A model that no config.json describes exactly is "
           "refused. --to dcp writes all tensors, the optimizer's state too, under the run's own "
           "names, for torch.distributed.checkpoint: megahost reads that folder as it does a "
-          "run's. --to torch_dist writes weights under Megatron-LM's names, which it loads with "
-          "--finetune.",
+          "run's. --to torch_dist writes weights under Megatron-LM's names, and Adam's moments "
+          "and masters in a form that every layout of it reads. --to xser writes a Llama for NeuronX Distributed, a file of each tensor of "
+          "each rank.",
           {kSaved},
           {{"-o", "DIR", "where the model goes"},
            {"--to",
             "FORMAT",
             "what it becomes (huggingface)",
             false,
-            {"huggingface", "dcp", "torch_dist"}},
+            {"huggingface", "dcp", "torch_dist", "xser"}},
            kStep,
+           {"--tensor", "RANKS", "for xser: tensor-parallel ranks (1)"},
+           {"--pipeline", "RANKS", "for xser: pipeline stages (1)"},
            {"--dtype",
             "TYPE",
             "type of the weights (the run's precision; for dcp, as they are saved)",
@@ -115,6 +119,7 @@ std::vector<Command> checkpoint_commands() {
                ""},
               {"megahost checkpoint export runs/large --to dcp -o models/large-dcp", ""},
               {"megahost checkpoint export runs/large --to torch_dist -o megatron/large", ""},
+              {"megahost checkpoint export runs/large --to xser --tensor 8 -o neuron/large", ""},
           },
       },
       {

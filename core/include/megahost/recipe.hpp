@@ -186,6 +186,7 @@ struct Recipe {
 
   struct Checkpoint : PluginSection {
     std::string dir{};      ///< their folder in the storage; "runs/NAME" unless given
+    bool automatic = false; ///< `auto`: a start goes on from what lies there, in whatever format
     int64_t interval = 0;   ///< steps between checkpoints; 0 saves at the end only
     int64_t keep = 0;       ///< newest checkpoints that stay; 0 keeps all
     int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none

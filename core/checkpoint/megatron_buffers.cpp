@@ -24,13 +24,13 @@ constexpr int64_t kAlignment = 64; ///< elements
 constexpr int64_t kCompared = 64;  ///< elements of a row
 
 /// A bucket's tensors, by state: "param".
-struct Bucket {
+struct BufferBucket {
   int64_t elements = 0;
   std::map<std::string, size_t> states;
 };
 
 /// The buckets of each model-parallel rank.
-using Buckets = std::map<int64_t, std::map<int64_t, Bucket>>;
+using BufferBuckets = std::map<int64_t, std::map<int64_t, BufferBucket>>;
 
 /// The number after a word of a name; nothing if there is none.
 std::optional<int64_t> number_after(std::string_view name, std::string_view word) {
@@ -45,8 +45,8 @@ std::optional<int64_t> number_after(std::string_view name, std::string_view word
 }
 
 /// Nothing if there are none, or several for one rank.
-Buckets buckets_of(const CheckpointReader& stored) {
-  Buckets all;
+BufferBuckets buckets_of(const CheckpointReader& stored) {
+  BufferBuckets all;
   for (size_t i = 0; i < stored.tensors().size(); ++i) {
     const CheckpointTensor& tensor = stored.tensors()[i];
     const std::string_view name = tensor.name;
@@ -60,7 +60,7 @@ Buckets buckets_of(const CheckpointReader& stored) {
         tensor.shape.size() != 1) {
       return {};
     }
-    Bucket& one = all[*group][*bucket];
+    BufferBucket& one = all[*group][*bucket];
     one.elements = tensor.shape[0];
     one.states[tensor.name.substr(name.rfind('.') + 1)] = i;
   }
@@ -143,7 +143,7 @@ struct RankParameter {
 class BufferStates {
 public:
   BufferStates(
-      const std::vector<AssembledTensor>& weights, Buckets buckets, const nlohmann::json& arguments
+      const std::vector<AssembledTensor>& weights, BufferBuckets buckets, const nlohmann::json& arguments
   )
       : buckets_(std::move(buckets))
       , tensor_(argument(arguments, "tensor_model_parallel_size"))
@@ -235,7 +235,7 @@ private:
 
   bool lay_out_rank(
       const std::vector<RankParameter>& parameters,
-      const std::map<int64_t, Bucket>& buckets,
+      const std::map<int64_t, BufferBucket>& buckets,
       const CheckpointReader& stored
   ) {
     auto bucket = buckets.begin();
@@ -285,7 +285,7 @@ private:
     }
   }
 
-  Buckets buckets_;
+  BufferBuckets buckets_;
   int64_t tensor_, pipeline_, layers_ = 0;
   bool is_latent_ = false;
   std::map<std::string, const AssembledTensor*> weights_;
@@ -348,7 +348,7 @@ std::vector<AssembledTensor> states_of_buffers(
     const std::vector<AssembledTensor>& weights,
     const nlohmann::json& arguments
 ) {
-  Buckets buckets = buckets_of(stored);
+  BufferBuckets buckets = buckets_of(stored);
   if (buckets.empty()) {
     return {};
   }

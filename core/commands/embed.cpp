@@ -250,8 +250,8 @@ int command_embed(const Invocation& invocation, Host& host) {
     }
     found = search(made.index, query, most).front();
   }
-  invocation.has("--json") ? print_json(made, found, weights.words)
-                           : print(made, found, weights.words);
+  invocation.has("--json") ? print_json(made, found, weights.description)
+                           : print(made, found, weights.description);
   return 0;
 }
 

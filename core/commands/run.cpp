@@ -316,7 +316,7 @@ int command_run(const Invocation& invocation, Host& host) {
       wanted.format = found.empty() ? wanted.format : found;
       const std::filesystem::path folder =
           found.empty() ? invocation.value("--weights") : saves.string();
-      return load_weights(folder, session, host, wanted).words +
+      return load_weights(folder, session, host, wanted).description +
              (found.empty() ? "" : " (checkpoint.auto)");
     };
   }

@@ -137,12 +137,12 @@ int64_t IctCorpus::size(Split split) const {
   return std::ssize(passages_by_split_[part]);
 }
 
-Ids IctCorpus::title_of(const masked::Passage& passage) const {
+PairIds IctCorpus::title_of(const masked::Passage& passage) const {
   if (titles_.empty()) {
     return {};
   }
   const auto [path, document] = passages_->document(passage);
-  Ids title(titles_[path].length(document));
+  PairIds title(titles_[path].length(document));
   titles_[path].read(document, 0, title);
   return title;
 }
@@ -164,18 +164,18 @@ Sample IctCorpus::sample(Split split, int64_t index) const {
   }
   const masked::Passage& passage = passages_by_split_[part][number];
   std::vector<size_t> begins;
-  Ids block = passages_->read(passage, &begins);
+  PairIds block = passages_->read(passage, &begins);
   begins.insert(begins.begin(), 0);
   const size_t sentence = draws.below(begins.size());
   const auto first = block.begin() + static_cast<ptrdiff_t>(begins[sentence]);
   const auto last = sentence + 1 < begins.size()
                         ? block.begin() + static_cast<ptrdiff_t>(begins[sentence + 1])
                         : block.end();
-  const Ids query(first, last);
+  const PairIds query(first, last);
   if (!keeps && begins.size() > 1) {
     block.erase(first, last);
   }
-  Context context{title_of(passage), std::move(block), static_cast<int64_t>(number)};
+  PairContext context{title_of(passage), std::move(block), static_cast<int64_t>(number)};
   if (context.text.size() > samples_.room(context.title.size())) {
     context.text.resize(samples_.room(context.title.size()));
   }

@@ -54,7 +54,7 @@ private:
 
   void read_functions();
   void cut_passages();
-  [[nodiscard]] Ids title_of(const masked::Passage& passage) const;
+  [[nodiscard]] PairIds title_of(const masked::Passage& passage) const;
 
   Config config_;
   Args args_;

@@ -136,7 +136,7 @@ int64_t PairsCorpus::size(Split split) const {
   return static_cast<int64_t>(ends_[part] - (part == 0 ? 0 : ends_[part - 1]));
 }
 
-Context PairsCorpus::context_of(const Text& text) const {
+PairContext PairsCorpus::context_of(const Text& text) const {
   return {
       samples_.encode(text.title),
       samples_.encode(text.text),
@@ -151,7 +151,7 @@ Sample PairsCorpus::sample(Split split, int64_t index) const {
   const auto part = static_cast<size_t>(split);
   auto [number, draws] = masked::turn_of(split, args_.seed, static_cast<uint64_t>(index), count);
   const Pair& pair = pairs_[number + (part == 0 ? 0 : ends_[part - 1])];
-  std::vector<Context> negatives;
+  std::vector<PairContext> negatives;
   const uint64_t wanted = std::min(samples_.negatives(), pair.negatives.size());
   for (const uint64_t one : draws.choose(wanted, std::max<uint64_t>(pair.negatives.size(), 1))) {
     negatives.push_back(context_of(pair.negatives[one]));

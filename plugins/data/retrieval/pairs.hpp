@@ -54,7 +54,7 @@ private:
   };
 
   friend class PairReader;
-  [[nodiscard]] Context context_of(const Text& text) const;
+  [[nodiscard]] PairContext context_of(const Text& text) const;
 
   Args args_;
   Samples samples_;

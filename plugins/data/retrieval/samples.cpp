@@ -110,9 +110,9 @@ uint64_t Samples::room(size_t title) const {
   return length > taken ? length - taken : 0;
 }
 
-Ids Samples::encode(std::string_view text) const {
+PairIds Samples::encode(std::string_view text) const {
   const std::vector<int32_t> all = args_.tokenizer->encode(text);
-  Ids ids(all.begin(), all.end());
+  PairIds ids(all.begin(), all.end());
   const SpecialIds special = args_.tokenizer->special_ids();
   if (!ids.empty() && (ids.front() == cls_ || ids.front() == special.bos)) {
     ids.erase(ids.begin());
@@ -134,20 +134,20 @@ Ids Samples::encode(std::string_view text) const {
 }
 
 /// [CLS], what there is room for, [SEP], padding; and the segments.
-void Samples::add(Sample& ret_sample, const std::string& sequence, Ids ids, int64_t length) const {
+void Samples::add(Sample& ret_sample, const std::string& sequence, PairIds ids, int64_t length) const {
   const auto size = static_cast<size_t>(length);
   ids.resize(std::min(ids.size(), size - kAdded));
   ids.insert(ids.begin(), cls_);
   ids.push_back(sep_);
-  Ids segments(ids.size());
+  PairIds segments(ids.size());
   segments.resize(size, 1);
   ids.resize(size, pad_);
   ret_sample.emplace(sequence + "tokens", std::move(ids));
   ret_sample.emplace(sequence + "segments", std::move(segments));
 }
 
-Ids Samples::ids_of(const Context& context) const {
-  Ids ids = context.title;
+PairIds Samples::ids_of(const PairContext& context) const {
+  PairIds ids = context.title;
   if (!ids.empty()) {
     ids.push_back(sep_);
   }
@@ -156,17 +156,17 @@ Ids Samples::ids_of(const Context& context) const {
 }
 
 Sample Samples::sample(
-    const Ids& query, const Context& context, const std::vector<Context>& negatives
+    const PairIds& query, const PairContext& context, const std::vector<PairContext>& negatives
 ) const {
   Sample sample;
   add(sample, "query_", query, query_length_);
   add(sample, "", ids_of(context), args_.seq_length);
-  Ids labels{context.number};
+  PairIds labels{context.number};
   std::vector<float> there;
   for (size_t i = 0; i < negatives_; ++i) {
     const bool given = i < negatives.size();
     const std::string name = negative_name(i + 1);
-    add(sample, name + "_", given ? ids_of(negatives[i]) : Ids(), args_.sequences.at(name));
+    add(sample, name + "_", given ? ids_of(negatives[i]) : PairIds(), args_.sequences.at(name));
     labels.push_back(given ? negatives[i].number : 0);
     there.push_back(given ? 1 : 0);
   }

@@ -12,11 +12,11 @@
 
 namespace mh::retrieval {
 
-using Ids = std::vector<int64_t>;
+using PairIds = std::vector<int64_t>;
 
 /// A context; without a title that is empty.
-struct Context {
-  Ids title, text;
+struct PairContext {
+  PairIds title, text;
   int64_t number = 0; ///< contexts of one number are the same one
 };
 
@@ -46,15 +46,15 @@ public:
   /// The tokens of a text, without special ones at its ends.
   ///
   /// Throws:  mh::Error (exit code 5) for an id outside the model's vocabulary
-  [[nodiscard]] Ids encode(std::string_view text) const;
+  [[nodiscard]] PairIds encode(std::string_view text) const;
 
   /// What is too long loses its end; of `negatives` the first are taken.
   [[nodiscard]] Sample
-  sample(const Ids& query, const Context& context, const std::vector<Context>& negatives) const;
+  sample(const PairIds& query, const PairContext& context, const std::vector<PairContext>& negatives) const;
 
 private:
-  void add(Sample& ret_sample, const std::string& sequence, Ids ids, int64_t length) const;
-  [[nodiscard]] Ids ids_of(const Context& context) const;
+  void add(Sample& ret_sample, const std::string& sequence, PairIds ids, int64_t length) const;
+  [[nodiscard]] PairIds ids_of(const PairContext& context) const;
 
   Corpus::Args args_;
   int64_t query_length_;

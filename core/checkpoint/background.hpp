@@ -2,10 +2,12 @@
 /// Saves that are written next to the training: a step pays for a copy in host memory and goes on,
 /// another thread writes the copy, with checksums and commit. At most one is in flight.
 ///
-///     mh::BackgroundSaves saves(write, ranks, meeting.ranks());
-///     saves.begin({.step = 10, .state = state, .slices = slices, .keep = 3});
-///     ...                                                    // steps change the slices
-///     if (const auto saved = saves.finished()) { ... }       // step 10, or why it is not there
+/// ```cpp
+/// mh::BackgroundSaves saves(write, ranks, meeting.ranks());
+/// saves.begin({.step = 10, .state = state.dump(), .slices = slices, .keep = 3});
+/// // steps change the slices
+/// if (const auto saved = saves.finished()) { }  // step 10, or why it is not there
+/// ```
 
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"

@@ -3,12 +3,14 @@
 /// of global tensors of which each rank holds slices. A checkpoint written under one layout loads
 /// under any other.
 ///
-///     mh::StepFolder folder(storage, "runs/a/checkpoints", mh::kManifestName, warn);
-///     folder.recover();
-///     mh::write_checkpoint(storage, folder, step, state, slices);
-///     folder.keep_last(3, mh::whole_checkpoint(storage));
-///     ...
-///     mh::Checkpoint(storage, folder.path(step)).load(slices);
+/// ```cpp
+/// mh::StepFolder folder(storage, "runs/a/checkpoints", mh::kManifestName, warn);
+/// folder.recover();
+/// mh::write_checkpoint(storage, folder, step, state, slices);
+/// folder.keep_last(3, mh::whole_checkpoint(storage));
+/// // later, on any layout:
+/// mh::Checkpoint(storage, folder.path(step)).load(slices);
+/// ```
 
 #include "core/checkpoint/tensors.hpp"
 #include "core/formats/manifest.hpp"

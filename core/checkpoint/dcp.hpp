@@ -1,10 +1,11 @@
 #pragma once
 /// Folders of torch.distributed.checkpoint: `.metadata`, and chunks of tensors in `*.distcp`.
 ///
-///     const mh::DcpFolder saved(storage, "outputs/checkpoint/step-1000");
-///     ...
-///     mh::DcpFormat format({}, {.storage = storage});
-///     format.write("runs/a", contents, ranks);   // runs/a/dcp/step-000000001000/.metadata
+/// ```cpp
+/// const mh::DcpFolder saved(storage, "outputs/checkpoint/step-1000");
+/// mh::DcpFormat format({}, {.storage = storage});
+/// format.write("runs/a", contents, ranks);   // runs/a/dcp/step-000000001000/.metadata
+/// ```
 
 #include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint/torch_tensors.hpp"

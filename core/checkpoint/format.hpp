@@ -1,11 +1,13 @@
 #pragma once
 /// The core's use of a checkpoint of any format.
 ///
-///     std::unique_ptr<mh::CheckpointReader> saved;
-///     const auto step = mh::load_newest(folder, *format.steps(folder), {
-///         .open = [&](int64_t step) { saved = format.open(folder, step); },
-///         .judge = [&] { (void)mh::require_fit(*saved, slice); },
-///         .load = [&] { saved->read(slices); }}, warn);
+/// ```cpp
+/// std::unique_ptr<mh::CheckpointReader> saved;
+/// const auto step = mh::load_newest("runs/a", *format.steps("runs/a"), {
+///     .open = [&](int64_t step) { saved = format.open("runs/a", step); },
+///     .judge = [&] { (void)mh::require_fit(*saved, slices[0]); },
+///     .load = [&] { saved->read(slices); }}, warn);
+/// ```
 
 #include "core/storage/step_folder.hpp"
 #include "megahost/checkpoint_format.hpp"

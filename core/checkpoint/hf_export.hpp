@@ -1,9 +1,11 @@
 #pragma once
 /// Weights of a run as a Hugging Face folder, by the mapping with which such folders are read.
 ///
-///     const auto counterpart = mh::hf_counterpart(*architecture, entry, fields);
-///     mh::write_hf_weights(*saved, counterpart.tensors, storage, "out", {.dtype = at::kBFloat16});
-///     mh::put_text(storage, "out/config.json", counterpart.config.dump(2));
+/// ```cpp
+/// const auto counterpart = mh::hf_counterpart(*architecture, entry, fields);
+/// mh::write_hf_weights(*saved, counterpart.tensors, storage, "out", {.dtype = at::kBFloat16});
+/// mh::put_text(storage, "out/config.json", counterpart.config.dump(2));
+/// ```
 
 #include "core/checkpoint/outlined.hpp"
 #include "megahost/architecture.hpp"

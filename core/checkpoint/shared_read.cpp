@@ -23,26 +23,24 @@ namespace mh {
 
 namespace {
 
-using Json = nlohmann::json;
-
 /// Boxes that a rank asks for, by tensor, in the order of its slices.
 using Wanted = std::map<size_t, std::vector<Box>>;
 
 std::string packed(const Wanted& wanted) {
-  Json all = Json::array();
+  nlohmann::json all = nlohmann::json::array();
   for (const auto& [tensor, boxes] : wanted) {
     for (const Box& box : boxes) {
       all.push_back({tensor, box.offset, box.shape});
     }
   }
   std::string bytes;
-  Json::to_cbor(all, bytes);
+  nlohmann::json::to_cbor(all, bytes);
   return bytes;
 }
 
 Wanted unpacked(const std::string& bytes) {
   Wanted wanted;
-  for (const Json& one : Json::from_cbor(bytes)) {
+  for (const nlohmann::json& one : nlohmann::json::from_cbor(bytes)) {
     wanted[one[0]].push_back({one[1], one[2]});
   }
   return wanted;

@@ -84,9 +84,9 @@ struct WrittenBy {
     if (parallel == nullptr) {
       return "";
     }
-    const std::string words =
+    const std::string layout =
         layout_words(*parallel, shared_schema("parallel", host.known(Kind::strategy)));
-    return words.empty() ? "one rank, or copies" : words;
+    return layout.empty() ? "one rank, or copies" : layout;
   }
 };
 

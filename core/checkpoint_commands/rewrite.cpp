@@ -319,16 +319,16 @@ int command_checkpoint_average(const Invocation& invocation, Host& host) {
     write_native_tensors(storage, into, steps.front(), state, tensors);
   }
   copy_recipe(storage, run, to);
-  std::vector<std::string> words;
+  std::vector<std::string> numbers;
   for (const int64_t step : std::vector(steps.rbegin(), steps.rend())) {
-    words.push_back(std::to_string(step));
+    numbers.push_back(std::to_string(step));
   }
   std::printf(
       "%s: the mean of %s tensors of %s %s\n",
       into.path(steps.front()).c_str(),
       grouped(std::ssize(tensors.outlines)).c_str(),
-      words.size() == 1 ? "step" : "steps",
-      join(words).c_str()
+      numbers.size() == 1 ? "step" : "steps",
+      join(numbers).c_str()
   );
   return 0;
 }

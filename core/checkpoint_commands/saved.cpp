@@ -92,7 +92,7 @@ void ByteProgress::operator()(uint64_t done) {
   drawn_ = now;
   const double share = static_cast<double>(done) / static_cast<double>(all_);
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const std::string words = formatted(
+  const std::string line = formatted(
       "%s %s of %s  ETA %s",
       what_.c_str(),
       bytes_text(static_cast<int64_t>(done)).c_str(),
@@ -100,16 +100,16 @@ void ByteProgress::operator()(uint64_t done) {
       duration_text(share > 0 ? seconds / share * (1 - share) : 0).c_str()
   );
   if (terminal_.interactive) {
-    const int cells_left = std::clamp(terminal_.width - cells(words) - 3, 0, 40);
+    const int cells_left = std::clamp(terminal_.width - cells(line) - 3, 0, 40);
     std::fprintf(
         stderr,
         "\r\x1b[K%s %s",
         terminal_.paint(Paint::cyan, bar(share, cells_left)).c_str(),
-        words.c_str()
+        line.c_str()
     );
     std::fflush(stderr);
   } else {
-    std::fprintf(stderr, "%s\n", words.c_str());
+    std::fprintf(stderr, "%s\n", line.c_str());
   }
   shown_ = true;
 }

@@ -86,8 +86,8 @@ std::string overview(const Terminal& terminal) {
     Rows rows;
     for (const Command& command : commands()) {
       if (command.group == group) {
-        std::string words = usage(command).substr(std::string_view("megahost ").size());
-        rows.emplace_back(words.substr(0, words.find(" [")), command.summary);
+        std::string line = usage(command).substr(std::string_view("megahost ").size());
+        rows.emplace_back(line.substr(0, line.find(" [")), command.summary);
       }
     }
     text += heading(group, terminal) + table(rows, terminal);

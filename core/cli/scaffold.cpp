@@ -19,11 +19,11 @@ constexpr uint64_t kLimit = 1 << 20; // bytes of a template at most
 
 /// The words for a kind: its noun in a sentence, the purpose of its recipe, and the layouts under
 /// which `megahost check` compares its recipe with the single-rank result.
-struct Words {
+struct KindNouns {
   std::string_view what, recipe, layouts{};
 };
 
-constexpr std::array<Words, kKinds.size()> kWords{{
+constexpr std::array<KindNouns, kKinds.size()> kWords{{
     {"model architecture",
      "trains it",
      "tensor=2,sequence=true; context=2; pipeline=2; data=2,zero=3"},
@@ -71,7 +71,7 @@ std::string upper_name(std::string name) {
 }
 
 /// The test of a new project that compares layouts; none for kinds that have no say in them.
-std::string layouts_test(const Words& said) {
+std::string layouts_test(const KindNouns& said) {
   return said.layouts.empty()
              ? ""
              : "test('layouts', megahost, depends: plugin, timeout: 300, workdir: "
@@ -80,8 +80,8 @@ std::string layouts_test(const Words& said) {
                    std::string(said.layouts) + "'])\n";
 }
 
-std::string filled(std::string text, const std::map<std::string, std::string>& words) {
-  for (const auto& [word, value] : words) {
+std::string filled(std::string text, const std::map<std::string, std::string>& replaced) {
+  for (const auto& [word, value] : replaced) {
     const std::string mark = "@" + word + "@";
     for (size_t at = text.find(mark); at != std::string::npos;
          at = text.find(mark, at + value.size())) {
@@ -149,8 +149,8 @@ std::vector<fs::path> write_scaffold(const ScaffoldArgs& args) {
   const ScaffoldNames names = scaffold_names(args.kind, args.name);
   check_folder(args.folder);
   const KindInfo& kind = info(args.kind);
-  const Words& said = kWords[static_cast<size_t>(args.kind)];
-  const std::map<std::string, std::string> words{
+  const KindNouns& said = kWords[static_cast<size_t>(args.kind)];
+  const std::map<std::string, std::string> replaced{
       {"layouts_test", layouts_test(said)}, // has others of these in it, and comes before them
       {"name", args.name},
       {"Name", class_name(args.name)},
@@ -169,7 +169,7 @@ std::vector<fs::path> write_scaffold(const ScaffoldArgs& args) {
   make_directories(args.folder);
   std::vector<fs::path> written;
   for (const auto& [file, source] : files) {
-    write_file(args.folder / file, filled(read_file(source, kLimit), words));
+    write_file(args.folder / file, filled(read_file(source, kLimit), replaced));
     written.push_back(file);
   }
   return written;

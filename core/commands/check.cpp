@@ -240,7 +240,7 @@ void print_head(
       rows.size(),
       rows.size() == 1 ? "" : "s",
       static_cast<long long>(TrialOptions().steps),
-      trial.words.c_str()
+      trial.description.c_str()
   );
   std::map<std::string, bool> names; // in the order of the cells
   for (const auto& precision : precisions) {

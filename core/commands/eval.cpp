@@ -151,7 +151,7 @@ void print(
     }
     output.line(text);
   }
-  output.line("weights: " + weights.words);
+  output.line("weights: " + weights.description);
 }
 
 void evaluate_ids(
@@ -196,9 +196,9 @@ void evaluate_ids(
 }
 
 /// Shows how far an evaluation is: a bar on a terminal, else a line now and then.
-class Progress {
+class ProgressBar {
 public:
-  explicit Progress(Output& output)
+  explicit ProgressBar(Output& output)
       : output_(output) {}
 
   void operator()(const Evaluated& evaluated) {
@@ -263,7 +263,7 @@ void evaluate_samples(
       !repeats.empty() && first) {
     output.warning(repeats + "; --all reads each of them once");
   }
-  Progress bar(output);
+  ProgressBar bar(output);
   const EvaluationProgress progress =
       first ? EvaluationProgress([&bar](const Evaluated& far) { bar(far); }) : EvaluationProgress();
   const Evaluated evaluated = all ? evaluate_whole_split(session, split, progress)

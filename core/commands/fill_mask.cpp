@@ -45,7 +45,7 @@ int command_fill_mask(const Invocation& invocation, Host& host) {
   const std::string whole = filled(text, guesses, tokenizer);
   if (invocation.has("--json")) {
     nlohmann::json object{
-        {"text", whole}, {"hidden", nlohmann::json::array()}, {"weights", weights.words}};
+        {"text", whole}, {"hidden", nlohmann::json::array()}, {"weights", weights.description}};
     for (const auto& place : guesses) {
       auto& row = object["hidden"].emplace_back(nlohmann::json::array());
       for (const Guess& guess : place) {

@@ -106,7 +106,7 @@ int command_generate(const Invocation& invocation, Host& host) {
         {"ended", made.ended},
         {"cached", made.cached},
         {"seconds", made.seconds},
-        {"weights", weights.words}};
+        {"weights", weights.description}};
     std::printf("%s\n", object.dump().c_str());
   } else {
     std::puts("");

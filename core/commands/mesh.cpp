@@ -69,11 +69,11 @@ std::string members_text(const std::vector<int64_t>& members) {
   if (even && n > 4) {
     return text(0) + ", " + text(1) + ", .. " + text(n - 1);
   }
-  std::vector<std::string> words;
+  std::vector<std::string> coordinates;
   for (size_t i = 0; i < n; ++i) {
-    words.push_back(text(i));
+    coordinates.push_back(text(i));
   }
-  return join(words);
+  return join(coordinates);
 }
 
 int64_t nodes_of(const std::vector<int64_t>& members, int64_t per_node) {

@@ -168,15 +168,15 @@ public:
     const int64_t ranks = automatic ? parallel.model_ranks() : parallel.ranks();
     if (automatic ? gpus() % ranks != 0 : gpus() != ranks) {
       throw Error(
-          asked_.words + " is " +
+          asked_.text + " is " +
               (automatic ? "no multiple of the " + std::to_string(ranks) +
                                " ranks of one copy of the model (tensor x pipeline x context)"
                          : "not the " + std::to_string(ranks) + " ranks of the recipe's layout"),
-          automatic
-              ? "give a multiple of " + std::to_string(ranks) +
-                    ", or change the degrees in "
-                    "`parallel`"
-              : "set parallel.data = \"auto\", or give " + asked_.give + " " + std::to_string(ranks)
+          automatic ? "give a multiple of " + std::to_string(ranks) +
+                          ", or change the degrees in "
+                          "`parallel`"
+                    : "set parallel.data = \"auto\", or give " + asked_.option + " " +
+                          std::to_string(ranks)
       );
     }
     return gpus();

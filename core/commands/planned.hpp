@@ -18,9 +18,9 @@ struct Planned {
   std::vector<Change> changes{}; ///< changes that help if it does not fit, or waits much
 };
 
-/// How ranks were asked for, for messages: "--gpus 32", and "--gpus", by which others are.
+/// How ranks were asked for, for messages: "--gpus 32", and the option, "--gpus".
 struct RanksAsked {
-  std::string words, give;
+  std::string text, option;
 };
 
 /// The plan of `megahost plan RECIPE --on MACHINE --gpus N`.

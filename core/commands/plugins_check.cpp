@@ -17,18 +17,18 @@ namespace {
 
 using Is = CheckResult::Is;
 
-struct Word {
+struct PaintedWord {
   const char* text;
   Paint paint;
 };
 
-constexpr std::array<Word, 3> kWords{{
+constexpr std::array<PaintedWord, 3> kWords{{
     {"passed", Paint::green},
     {"failed", Paint::red},
     {"left out", Paint::dim},
 }};
 
-const Word& word(Is is) {
+const PaintedWord& word(Is is) {
   return kWords[static_cast<size_t>(is)];
 }
 

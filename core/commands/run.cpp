@@ -15,6 +15,7 @@
 #include "core/recipe/changes.hpp"
 #include "core/recipe/handed_files.hpp"
 #include "core/records/journal.hpp"
+#include "core/runs/train_job.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/given_weights.hpp"
 #include "core/train/run_folder.hpp"
@@ -248,6 +249,7 @@ int command_run(const Invocation& invocation, Host& host) {
     profile = parse_steps(invocation.value("--profile"));
   }
   RunOutput output;
+  std::optional<TrainJobReports> reports; // the last one when the run is over
   TrainOptions options{
       .resume = resume_of(invocation),
       .allow_change = invocation.all("--allow-change"),
@@ -263,7 +265,14 @@ int command_run(const Invocation& invocation, Host& host) {
       .step_peak = step_peak(
           {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe, host)}
       ),
-      .started = report_started,
+      .started =
+          [&](const std::filesystem::path& folder) {
+            report_started();
+            if (const auto server = train_job_server();
+                server && !(place && place->world.rank > 0)) {
+              reports.emplace(*server, folder, host);
+            }
+          },
       .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
                        ) { return measured_peak(type, ranks); },
       .gemm = [] { return chosen_gemm(); },
@@ -272,7 +281,7 @@ int command_run(const Invocation& invocation, Host& host) {
   if (invocation.has("--weights")) {
     options.weights = [&invocation, &host](Session& session) {
       return load_weights(invocation.value("--weights"), session, host, weights_wanted(invocation))
-          .words;
+          .description;
     };
   }
   const TrainSummary summary = [&] {

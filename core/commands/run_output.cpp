@@ -39,7 +39,7 @@ void RunOutput::write(const std::string& text, std::FILE* to) {
   std::fwrite(text.data(), 1, text.size(), to);
   std::fputc('\n', to);
   std::fflush(to);
-  if (!words_.empty()) {
+  if (!progress_.empty()) {
     draw();
   }
 }
@@ -72,12 +72,12 @@ void RunOutput::fields(const std::vector<std::string>& fields) {
   line(text);
 }
 
-void RunOutput::progress(double done, const std::string& words) {
+void RunOutput::progress(double done, const std::string& text) {
   const std::lock_guard lock(mutex_);
   done_ = done;
-  words_ = done >= 1 ? "" : words;
+  progress_ = done >= 1 ? "" : text;
   const auto now = std::chrono::steady_clock::now();
-  if (!words_.empty() && (!shown_ || now - drawn_ >= kBetweenDraws)) {
+  if (!progress_.empty() && (!shown_ || now - drawn_ >= kBetweenDraws)) {
     drawn_ = now;
     draw();
   }
@@ -98,14 +98,14 @@ void RunOutput::draw() {
   if (!err_.interactive) {
     return;
   }
-  const int columns = std::clamp(err_.width - cells(words_) - 12, 0, 40);
+  const int columns = std::clamp(err_.width - cells(progress_) - 12, 0, 40);
   std::string text = "\r\x1b[K";
   if (columns >= 8) {
     std::array<char, 16> percent{};
     std::snprintf(percent.data(), percent.size(), " %3.0f%%  ", 100 * done_);
     text += err_.paint(Paint::cyan, bar(done_, columns)) + percent.data();
   }
-  std::fputs((text + words_).c_str(), stderr);
+  std::fputs((text + progress_).c_str(), stderr);
   std::fflush(stderr);
   shown_ = true;
 }

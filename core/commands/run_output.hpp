@@ -23,7 +23,7 @@ public:
   void line(const std::string& text) override;
   void fields(const std::vector<std::string>& fields) override;
   void warning(const std::string& text) override;
-  void progress(double done, const std::string& words) override;
+  void progress(double done, const std::string& text) override;
   [[nodiscard]] std::string chart(const LossCurves& curves) override;
 
 private:
@@ -35,7 +35,7 @@ private:
   Terminal out_, err_;
   bool shown_ = false;
   double done_ = 0;
-  std::string words_;
+  std::string progress_;
   std::chrono::steady_clock::time_point drawn_;
 };
 

@@ -1,7 +1,9 @@
 #pragma once
 /// `megahost plugins check`: named tests of a plugin, each in a child process.
 ///
-///     const auto results = mh::check_plugin("build/optimizers-lion.so", {.options = given});
+/// ```cpp
+/// const auto results = mh::check_plugin("build/optimizers-lion.so", {.options = given});
+/// ```
 ///
 /// A test returns where the plugin passes, and says otherwise by `fail` or `not_applicable`.
 /// Tests of the file open nothing; tests of the plugin get it opened; tests of an offer run for

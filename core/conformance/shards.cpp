@@ -25,7 +25,7 @@ namespace {
 
 /// A way in which ranks share the tensors of a model.
 struct Sharing {
-  const char* words;
+  const char* description;
   MeshShape shape;
   int64_t zero;
 };
@@ -133,7 +133,7 @@ void shards_update_alike(const Case& c) {
       const double most = kRounding * moved + 1e-7 * value.norm().item().toDouble();
       if (!(apart <= most)) {
         fail(
-            name + ", " + way.words +
+            name + ", " + way.description +
                 ", differs after 3 updates from the same tensor on one rank "
                 "by " +
                 std::to_string(apart) + ", where it has moved by " + std::to_string(moved),

@@ -185,7 +185,7 @@ TrialOptions TrialSubject::options(const Precision& precision) const {
 TrialSubject trial_subject(const Subject& subject, Host& host) {
   TrialSubject made;
   if (!subject.is_recipe()) {
-    made.words = "samples and optimizers, sgd and adamw, of the check's own";
+    made.description = "samples and optimizers, sgd and adamw, of the check's own";
     return made;
   }
   const Recipe recipe = subject.with_data().recipe;
@@ -208,14 +208,14 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
         .sequences = architecture->sequences()};
     made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     made.corpus = host.make<Corpus>(data, args);
-    made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
-                 optimizer + ", of the recipe";
+    made.description = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use +
+                       ", " + optimizer + ", of the recipe";
   } catch (const Error& error) {
     made.corpus = nullptr;
-    made.words = optimizer +
-                 " of the recipe; samples of the check's own, as its corpus is not "
-                 "here: " +
-                 error.what();
+    made.description = optimizer +
+                       " of the recipe; samples of the check's own, as its corpus is not "
+                       "here: " +
+                       error.what();
   }
   return made;
 }

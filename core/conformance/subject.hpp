@@ -76,7 +76,7 @@ struct TrialSubject {
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
   std::vector<ArraySpec> arrays;        ///< arrays that it declares
   bool recipes_optimizer = false;
-  std::string words; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
+  std::string description; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
 
   [[nodiscard]] TrialOptions options(const Precision& precision) const;
 };

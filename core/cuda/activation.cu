@@ -96,7 +96,7 @@ const char* start_activation(const ActivationLaunch& call, void* stream) {
 const char* activation(const ActivationLaunch& call, void* stream) {
   const bool packs = call.width % kActivationPack == 0 && aligned(call.x) && aligned(call.dy) &&
                      aligned(call.y) && aligned(call.dx);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_activation<float, kActivationPack> : start_activation<float, 1>)(call, stream);
   }
   return (packs ? start_activation<Bf16, kActivationPack> : start_activation<Bf16, 1>)(call, stream);

@@ -47,7 +47,7 @@ const char* start_dropout(const DropoutLaunch& call, void* stream) {
 const char* dropout(const DropoutLaunch& call, void* stream) {
   const bool packs = call.features % kDropoutPack == 0 && call.first_feature % 4 == 0 &&
                      aligned(call.x) && aligned(call.y);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_dropout<float, kDropoutPack> : start_dropout<float, 1>)(call, stream);
   }
   return (packs ? start_dropout<Bf16, kDropoutPack> : start_dropout<Bf16, 1>)(call, stream);

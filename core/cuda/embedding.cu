@@ -51,7 +51,7 @@ const char* start_embedding(const EmbeddingLaunch& call, void* stream) {
 const char* embedding(const EmbeddingLaunch& call, void* stream) {
   const bool packs =
       call.columns % kEmbeddingPack == 0 && aligned(call.x) && aligned(call.table);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_embedding<float, kEmbeddingPack> : start_embedding<float, 1>)(call, stream);
   }
   return (packs ? start_embedding<Bf16, kEmbeddingPack> : start_embedding<Bf16, 1>)(call, stream);

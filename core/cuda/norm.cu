@@ -213,7 +213,7 @@ const char* norm(const NormLaunch& call, void* stream) {
   const bool packs = call.columns % kNormPack == 0 && aligned(call.x) && aligned(call.added) &&
                      aligned(call.weight) && aligned(call.bias) && aligned(call.sum) &&
                      aligned(call.y);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_norm<float, kNormPack> : start_norm<float, 1>)(call, stream);
   }
   return (packs ? start_norm<Bf16, kNormPack> : start_norm<Bf16, 1>)(call, stream);
@@ -224,7 +224,7 @@ const char* norm_gradient(const NormGradientLaunch& call, void* stream) {
   const bool packs = call.columns % kPack == 0 && aligned(call.x) && aligned(call.dy) &&
                      aligned(call.weight) && aligned(call.dsum) && aligned(call.dx) &&
                      aligned(call.sums);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_norm_gradient<float, kPack> : start_norm_gradient<float, 1>)(call, stream);
   }
   return (packs ? start_norm_gradient<Bf16, kPack> : start_norm_gradient<Bf16, 1>)(call, stream);

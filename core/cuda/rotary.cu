@@ -93,7 +93,7 @@ bool packs(const RotaryLaunch& call) {
 
 const char* rotary(const RotaryLaunch& call, void* stream) {
   const bool whole = packs(call);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (whole ? start_rotary<float, kRotaryPack> : start_rotary<float, 1>)(call, stream);
   }
   return (whole ? start_rotary<Bf16, kRotaryPack> : start_rotary<Bf16, 1>)(call, stream);

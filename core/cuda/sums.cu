@@ -62,7 +62,7 @@ const char* start_sums(const RowSumsLaunch& call, void* stream) {
 const char* row_sums(const RowSumsLaunch& call, void* stream) {
   const bool packs = call.columns % kSumsPack == 0 && call.split % kSumsPack == 0 &&
                      aligned(call.x) && aligned(call.sums) && aligned(call.rest);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_sums<float, kSumsPack> : start_sums<float, 1>)(call, stream);
   }
   return (packs ? start_sums<Bf16, kSumsPack> : start_sums<Bf16, 1>)(call, stream);

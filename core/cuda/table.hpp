@@ -14,7 +14,7 @@
 
 namespace mh::cuda {
 
-enum class Type : uint8_t { fp32, bf16 };
+enum class GpuType : uint8_t { fp32, bf16 };
 
 /// A number of the host, or the factor of one in the GPU's memory, which the kernel reads.
 struct GpuNumber {
@@ -32,7 +32,7 @@ struct GpuItem {
   void *weight, *first, *second; ///< states may be null
   float* gradient;
   void* parameter; ///< bf16; may be null
-  Type weight_type, state_type;
+  GpuType weight_type, state_type;
   int64_t count;         ///< number of elements
   int64_t first_chunk;   ///< chunks of the items before this one
   int32_t place, places; ///< its begin and length in UpdateLaunch::places; none: the whole tensor
@@ -57,7 +57,7 @@ struct UpdateLaunch {
 
 /// y = x mask / (1 - p) over rows (token, sample), as kernels::DropoutLaunch.
 struct DropoutLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, batch, features, first_feature;
   const void* x;
   void* y;
@@ -69,7 +69,7 @@ struct DropoutLaunch {
 
 /// y = act(gate) up, from rows of gate and up side by side, or y = act(x); with dy the gradient dx.
 struct ActivationLaunch {
-  Type type;
+  GpuType type;
   Activate kind;
   bool gated;
   int64_t rows, width; ///< rows of y, and elements of each
@@ -79,7 +79,7 @@ struct ActivationLaunch {
 
 /// y = (sum - mean) rstd weight + bias, or y = sum rstd weight, of sum = x + added, rounded.
 struct NormLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, columns;
   float eps;
   const void *x, *added, *weight, *bias; ///< added and bias may be null
@@ -93,7 +93,7 @@ constexpr int64_t kNormChunk =
 /// The gradient of x with that of the sum, and the sums over chunks of rows of those of weight and
 /// bias.
 struct NormGradientLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, columns;
   const void *dy, *x, *weight, *dsum; ///< dsum may be null
   const float *mean, *rstd;           ///< one per row; mean null: RMS norm
@@ -103,7 +103,7 @@ struct NormGradientLaunch {
 
 /// Adds the sum of all rows to `sums`, of columns from `split` on to `rest`; either may be null.
 struct RowSumsLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, columns, split;
   const void* x;
   float *sums, *rest;
@@ -117,7 +117,7 @@ struct RotaryPart {
 
 /// Heads of the parts one behind the other, those of the first `rotated` parts rotated.
 struct RotaryLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, batch, heads, dim, half; ///< rows (token, sample); heads of all parts
   RotaryPart parts[3];
   int32_t rotated;
@@ -129,7 +129,7 @@ struct RotaryLaunch {
 
 /// Adds rows to the rows of a table that their ids name, each sum in the rows' order.
 struct EmbeddingLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, columns;
   const int64_t *ids, *order; ///< sorted, and which row each is of; below 0: none
   const void* x;
@@ -138,7 +138,7 @@ struct EmbeddingLaunch {
 
 /// Logits of `columns` entries a row, of which the first `entries` are true ones.
 struct VocabLaunch {
-  Type type;
+  GpuType type;
   int64_t rows, columns, entries, first; ///< `first` is the label of column 0
   void* z;
   const int64_t* labels;

@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(kThreads) update_items(UpdateLaunch c) {
     terms = terms_of(c, item);
   }
   __syncthreads();
-  const bool state16 = item.state_type == Type::bf16;
-  if (item.weight_type == Type::fp32) {
+  const bool state16 = item.state_type == GpuType::bf16;
+  if (item.weight_type == GpuType::fp32) {
     state16 ? update_chunk<float, Bf16>(c, item, terms)
             : update_chunk<float, float>(c, item, terms);
   } else {

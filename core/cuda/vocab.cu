@@ -96,7 +96,7 @@ const char* start_vocab(const VocabLaunch& call, void* stream) {
 
 const char* vocab(const VocabLaunch& call, void* stream) {
   const bool packs = call.columns % kVocabPack == 0 && aligned(call.z);
-  if (call.type == Type::fp32) {
+  if (call.type == GpuType::fp32) {
     return (packs ? start_vocab<float, kVocabPack> : start_vocab<float, 1>)(call, stream);
   }
   return (packs ? start_vocab<Bf16, kVocabPack> : start_vocab<Bf16, 1>)(call, stream);

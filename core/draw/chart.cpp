@@ -85,12 +85,12 @@ private:
 
 constexpr int kBetweenLetters = 24; // dots
 
-int scale(double value, const Range& range, int dots) {
+int scale(double value, const AxisRange& range, int dots) {
   return static_cast<int>(std::lround((value - range.low) / (range.high - range.low) * (dots - 1)));
 }
 
 /// A line through the mean of the points of each column of dots.
-void draw_line(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
+void draw_line(Canvas& canvas, const Series& series, const AxisRange& x, const AxisRange& y) {
   std::vector<std::pair<double, int>> columns(static_cast<size_t>(canvas.dots_wide()));
   for (size_t i = 0; i < series.size(); ++i) {
     if (series.finite(i)) {
@@ -124,7 +124,7 @@ void draw_line(Canvas& canvas, const Series& series, const Range& x, const Range
   }
 }
 
-void draw_marks(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
+void draw_marks(Canvas& canvas, const Series& series, const AxisRange& x, const AxisRange& y) {
   for (size_t i = 0; i < series.size(); ++i) {
     if (series.finite(i)) {
       canvas.mark(
@@ -137,7 +137,7 @@ void draw_marks(Canvas& canvas, const Series& series, const Range& x, const Rang
   }
 }
 
-std::string x_axis(const Range& x, int columns, const std::string& x_label) {
+std::string x_axis(const AxisRange& x, int columns, const std::string& x_label) {
   std::string labels(static_cast<size_t>(columns), ' ');
   for (const auto& [at, text] : ticks(x, columns / 14)) {
     const int middle = scale(at, x, columns);
@@ -156,7 +156,7 @@ std::string x_axis(const Range& x, int columns, const std::string& x_label) {
 
 std::string
 line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal) {
-  Range x, y;
+  AxisRange x, y;
   size_t points = 0;
   for (const Series& one : series) {
     for (size_t i = 0; i < one.size(); ++i) {

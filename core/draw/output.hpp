@@ -29,7 +29,7 @@ public:
 
   /// The share of the work that is done, and a few words next to the bar. Nothing where there is no
   /// terminal.
-  virtual void progress(double /*done*/, const std::string& /*words*/) {}
+  virtual void progress(double /*done*/, const std::string& /*text*/) {}
 
   /// The curves as lines of text; empty where nothing can be drawn.
   [[nodiscard]] virtual std::string chart(const LossCurves& /*curves*/) { return ""; }

@@ -190,7 +190,7 @@ private:
   }
 
   int left_, top_;
-  Range x_, y_;
+  AxisRange x_, y_;
   std::string text_;
 };
 

@@ -8,7 +8,7 @@ namespace mh {
 
 namespace {
 
-double tick_step(const Range& range, int count) {
+double tick_step(const AxisRange& range, int count) {
   const double raw = (range.high - range.low) / std::max(1, count);
   const double power = std::pow(10, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -28,12 +28,12 @@ std::string label(double value, double step) {
 
 } // namespace
 
-Range Range::padded() const {
+AxisRange AxisRange::padded() const {
   const double room = high > low ? (high - low) * 0.02 : std::max(std::abs(low) * 0.05, 1e-6);
   return {low - room, high + room};
 }
 
-std::vector<Tick> ticks(const Range& range, int count) {
+std::vector<Tick> ticks(const AxisRange& range, int count) {
   const double step = tick_step(range, count);
   std::vector<Tick> found;
   const double first = std::ceil(range.low / step - 1e-9);
@@ -43,7 +43,7 @@ std::vector<Tick> ticks(const Range& range, int count) {
   return found;
 }
 
-std::vector<Tick> log_ticks(const Range& range) {
+std::vector<Tick> log_ticks(const AxisRange& range) {
   constexpr size_t kEnough = 3;
   constexpr int kMost = 8; // decades that are labelled
   const int stride = std::max(1, static_cast<int>(std::ceil((range.high - range.low) / kMost)));

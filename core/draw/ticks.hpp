@@ -8,7 +8,7 @@
 
 namespace mh {
 
-struct Range {
+struct AxisRange {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
 
@@ -18,7 +18,7 @@ struct Range {
   }
 
   /// A little more on both sides, and never empty.
-  [[nodiscard]] Range padded() const;
+  [[nodiscard]] AxisRange padded() const;
 };
 
 struct Tick {
@@ -27,10 +27,10 @@ struct Tick {
 };
 
 /// About `count` ticks at multiples of 1, 2 or 5 times a power of ten.
-[[nodiscard]] std::vector<Tick> ticks(const Range& range, int count);
+[[nodiscard]] std::vector<Tick> ticks(const AxisRange& range, int count);
 
 /// At least three ticks, where the range allows, at round numbers of a logarithmic axis; the range
 /// and `at` are powers of ten.
-[[nodiscard]] std::vector<Tick> log_ticks(const Range& range);
+[[nodiscard]] std::vector<Tick> log_ticks(const AxisRange& range);
 
 } // namespace mh

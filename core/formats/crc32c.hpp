@@ -1,8 +1,10 @@
 #pragma once
 /// CRC-32C, the checksum of checkpoints.
 ///
-///     uint32_t sum = mh::crc32c(first);
-///     sum = mh::crc32c(second, sum);  // checksum of both, one after the other
+/// ```cpp
+/// uint32_t sum = mh::crc32c(first);
+/// sum = mh::crc32c(second, sum);  // checksum of both, one after the other
+/// ```
 
 #include <cstddef>
 #include <cstdint>

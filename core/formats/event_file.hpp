@@ -2,8 +2,11 @@
 /// TensorBoard's event files, written by hand: a file is `event_file_start` and then events, one
 /// after the other.
 ///
-///     file << mh::event_file_start(now, /*first_step=*/101);
-///     file << mh::scalars_event(now, 101, {{"lm loss", 2.31}});
+/// ```cpp
+/// file << mh::event_file_start(now, /*first_step=*/101);
+/// const mh::EventScalar loss{"lm loss", 2.31};
+/// file << mh::scalars_event(now, 101, {&loss, 1});
+/// ```
 
 #include <cstdint>
 #include <span>

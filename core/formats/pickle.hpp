@@ -1,9 +1,11 @@
 #pragma once
 /// Python's pickles, protocols 2 to 5, as values: nothing of them is run. No LibTorch.
 ///
-///     const mh::Pickle pickle(bytes, "model.pt: data.pkl");
-///     const mh::PickleValue* step = pickle.root().get("step");
-///     if (step != nullptr && step->kind == mh::PickleKind::integer) ...
+/// ```cpp
+/// const mh::Pickle pickle(bytes, "model.pt: data.pkl");
+/// const mh::PickleValue* step = pickle.root().get("step");
+/// if (step != nullptr && step->kind == mh::PickleKind::integer) { }
+/// ```
 ///
 /// A pickle is a program that makes objects by calling functions by their names. This reader calls
 /// none: a name of a short list becomes a value of kind `global`, a call of it one of kind
@@ -102,9 +104,11 @@ private:
 
 /// Writes a pickle of protocol 2, value by value, each after those that it is made of:
 ///
-///     mh::PickleWriter out;
-///     out.mark().text("step").integer(7).dict();   // {"step": 7}
-///     const std::string bytes = out.finish();
+/// ```cpp
+/// mh::PickleWriter out;
+/// out.mark().text("step").integer(7).dict();   // {"step": 7}
+/// const std::string bytes = out.finish();
+/// ```
 class PickleWriter {
 public:
   PickleWriter();

@@ -24,9 +24,9 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #error "add this machine's ELF number"
 #endif
 
-class Reader {
+class ElfReader {
 public:
-  explicit Reader(const std::filesystem::path& file)
+  explicit ElfReader(const std::filesystem::path& file)
       : in_(file, std::ios::binary) {
     if (in_) {
       in_.seekg(0, std::ios::end);
@@ -61,7 +61,7 @@ private:
   uint64_t size_ = 0;
 };
 
-std::string beginning(Reader& reader) {
+std::string beginning(ElfReader& reader) {
   const auto bytes = reader.read<char>(0, std::min<uint64_t>(reader.size(), 24));
   if (bytes.empty()) {
     return "is no shared library: it is empty";
@@ -85,7 +85,7 @@ std::string_view string_at(const std::vector<char>& strings, uint32_t offset) {
 }
 
 void read_symbols(
-    Reader& reader,
+    ElfReader& reader,
     const Elf64_Shdr& section,
     const std::vector<char>& strings,
     PluginFile& ret_file
@@ -108,7 +108,7 @@ void read_symbols(
 }
 
 void read_dynamic(
-    Reader& reader,
+    ElfReader& reader,
     const Elf64_Shdr& section,
     const std::vector<char>& strings,
     PluginFile& ret_file
@@ -155,7 +155,7 @@ PluginFile read_plugin_file(const std::filesystem::path& file) {
     result.refusal = "is a folder";
     return result;
   }
-  Reader reader(file);
+  ElfReader reader(file);
   if (!reader.opened()) {
     result.refusal = std::string("cannot be read: ") + std::strerror(errno);
     return result;

@@ -2,10 +2,12 @@
 /// Protocol Buffers from files that are not trusted: the fields of one message, in the order of the
 /// file. No schema; who reads knows the numbers.
 ///
-///     ProtobufReader reader(bytes, "spiece.model");
-///     while (const auto field = reader.next()) {
-///       if (field->number == 1) name = reader.bytes(*field);
-///     }
+/// ```cpp
+/// mh::ProtobufReader reader(bytes, "spiece.model");
+/// while (const auto field = reader.next()) {
+///   if (field->number == 1) name = reader.bytes(*field);
+/// }
+/// ```
 
 #include <cstdint>
 #include <optional>

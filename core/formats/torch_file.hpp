@@ -2,11 +2,13 @@
 /// Files of torch.save: a zip with a pickle, `data.pkl`, and the bytes of its tensors' storages.
 /// No LibTorch, and nothing of the pickle is run.
 ///
-///     const mh::TorchFile file(read, size, "model.pt");
-///     const mh::PickleValue* weight = file.root().get("weight");
-///     if (mh::TorchFile::is_tensor(*weight)) {
-///       const mh::TorchTensor tensor = file.tensor(*weight);  // where its bytes lie
-///     }
+/// ```cpp
+/// const mh::TorchFile file(read, size, "model.pt");
+/// const mh::PickleValue* weight = file.root().get("weight");
+/// if (mh::TorchFile::is_tensor(*weight)) {
+///   const mh::TorchTensor tensor = file.tensor(*weight);  // where its bytes lie
+/// }
+/// ```
 ///
 /// Source:  torch/serialization.py, torch/_utils.py (PyTorch 2.11)
 

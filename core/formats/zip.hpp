@@ -2,7 +2,9 @@
 /// Zip files whose entries are stored as they are, as torch.save writes them: the directory only,
 /// so that entries can be read where they lie. Zip64, too. No LibTorch.
 ///
-///     for (const mh::ZipEntry& entry : mh::read_zip(read, size, "model.pt")) { ... }
+/// ```cpp
+/// for (const mh::ZipEntry& entry : mh::read_zip(read, size, "model.pt")) { }
+/// ```
 ///
 /// Source:  PKWARE APPNOTE 6.3.9, sections 4.3 and 4.5.3
 
@@ -34,9 +36,11 @@ read_zip(const ReadAt& read, uint64_t size, const std::string& file);
 
 /// Lays out a zip, entry by entry, of which each one's bytes are given or only told of:
 ///
-///     mh::ZipLayout zip;
-///     std::string bytes = zip.entry("archive/version", 2, mh::crc32("3\n")) + "3\n";
-///     bytes += zip.finish();
+/// ```cpp
+/// mh::ZipLayout zip;
+/// std::string bytes = zip.entry("archive/version", 2, mh::crc32("3\n")) + "3\n";
+/// bytes += zip.finish();
+/// ```
 class ZipLayout {
 public:
   /// The bytes before those of the next entry, which then begin at a multiple of `alignment`.

@@ -136,9 +136,9 @@ bool same(const Value& a, const Value& b) {
 }
 
 /// The value in the other program's words.
-class Words {
+class ValueMap {
 public:
-  Words(const HfKey& key, bool to_ours)
+  ValueMap(const HfKey& key, bool to_ours)
       : key_(key)
       , to_ours_(to_ours) {}
 
@@ -187,9 +187,11 @@ private:
 };
 
 /// Reads one config.json by the rows of its model.
-class Reader {
+class ConfigReader {
 public:
-  Reader(const Value& config, const HfModel& model, const Schema& schema, std::string architecture)
+  ConfigReader(
+      const Value& config, const HfModel& model, const Schema& schema, std::string architecture
+  )
       : config_(config)
       , table_(config.as_table())
       , model_(model)
@@ -285,7 +287,7 @@ private:
     if (theirs.is_null() && !may_be_null(key, field)) {
       theirs = default_of(key);
     }
-    const Words words(key, /*to_ours=*/true);
+    const ValueMap words(key, /*to_ours=*/true);
     const auto path = path_to(config_.as_table(), theirs.origin);
     const bool present =
         path ||
@@ -462,7 +464,7 @@ HfReading read_hf_fields(
         "`megahost plugins`"
     );
   }
-  return Reader(config, *model, schema, architecture).run();
+  return ConfigReader(config, *model, schema, architecture).run();
 }
 
 Table write_hf_config(const Table& fields, const HfModel& model) {
@@ -470,7 +472,7 @@ Table write_hf_config(const Table& fields, const HfModel& model) {
   config.set("architectures", Value::Array{model.architecture});
   config.set("model_type", model.model_type);
   for (const HfKey& key : model.keys) {
-    const Words words(key, /*to_ours=*/false);
+    const ValueMap words(key, /*to_ours=*/false);
     if (key.field.empty() && is_word(key, key.absent)) {
       continue; // its absence says it
     }

@@ -13,10 +13,10 @@ namespace mh {
 namespace {
 
 using shell::joined;
-using shell::Reader;
+using shell::ShellWords;
 using shell::Variables;
 using shell::Word;
-using shell::Words;
+using shell::WordReader;
 
 /// The truth of a test as far as it is known, and with it of the commands that depend on it.
 enum class Truth : uint8_t { no, yes, unknown };
@@ -76,7 +76,7 @@ private:
     Truth runs = Truth::yes;
     Truth taken = Truth::no; ///< whether an earlier branch of an `if` or `case` ran
     std::string loop{};      ///< "while" or "until" before its `do`
-    Words subject{};         ///< word that a `case` compares
+    ShellWords subject{};    ///< word that a `case` compares
     bool is_case = false;
     bool wants_pattern = false; ///< a branch's pattern of a `case` comes next
 
@@ -103,7 +103,7 @@ private:
       pattern();
       return;
     }
-    Words words;
+    ShellWords words;
     bool declares = false, assigned = false;
     while (true) {
       reader_.skip_blanks();
@@ -132,7 +132,7 @@ private:
         }
       }
       bool plain = false;
-      const Words more = reader_.take_words(plain);
+      const ShellWords more = reader_.take_words(plain);
       if (words.empty() && plain && more.size() == 1) {
         if (more.front().text == "case") {
           case_of();
@@ -151,12 +151,12 @@ private:
 
   void assign(const std::string& name, bool adds) {
     const int line = reader_.line();
-    Words value = reader_.take_value();
+    ShellWords value = reader_.take_value();
     const Truth truth = mode();
     if (truth == Truth::no) {
       return;
     }
-    Words& variable = variables_[name];
+    ShellWords& variable = variables_[name];
     if (truth == Truth::unknown) {
       variable = {
           {"",
@@ -253,8 +253,8 @@ private:
     }
   }
 
-  void finish(const Words& words, bool assigned, const std::string& sign) {
-    const Words documents = reader_.take_here_documents();
+  void finish(const ShellWords& words, bool assigned, const std::string& sign) {
+    const ShellWords documents = reader_.take_here_documents();
     if (!words.empty() && mode() != Truth::no) {
       look_at(words);
       look_into(words.front().text, documents);
@@ -275,7 +275,7 @@ private:
   }
 
   /// Takes the training command if this is it.
-  void look_at(const Words& words) {
+  void look_at(const ShellWords& words) {
     const std::string& first = words.front().text;
     if (first == "echo" || first == "printf" || first == "[" || first == "[[" || first == "test") {
       return;
@@ -298,7 +298,7 @@ private:
   }
 
   /// Takes the training command of a script that a shell or a scheduler reads: `sbatch << EOF`.
-  void look_into(const std::string& reader, const Words& documents) {
+  void look_into(const std::string& reader, const ShellWords& documents) {
     const std::string file = reader.substr(reader.rfind('/') + 1);
     for (const Word& document : documents) {
       const bool script = file == "sbatch" || file == "srun" || file == "bash" || file == "sh";
@@ -311,10 +311,10 @@ private:
   }
 
   /// Drops words of the script's command line.
-  void shift(const Words& words) {
+  void shift(const ShellWords& words) {
     const auto count =
         words.size() > 1 ? shell::arithmetic(words[1].text) : std::optional<int64_t>(1);
-    Words left = variables_["@"];
+    ShellWords left = variables_["@"];
     const auto dropped = std::clamp<int64_t>(count.value_or(1), 0, std::ssize(left));
     left.erase(left.begin(), left.begin() + dropped);
     shell::set_command_line(variables_, left);
@@ -326,7 +326,7 @@ private:
     );
   }
 
-  void take(const Words& words, size_t program) {
+  void take(const ShellWords& words, size_t program) {
     ShellCommand command;
     command.program = words[program].text;
     for (size_t i = 0; i < program; ++i) {
@@ -341,7 +341,7 @@ private:
     found_ = std::move(command);
   }
 
-  Reader reader_;
+  WordReader reader_;
   std::string name_;
   Variables& variables_;
   const ShellEnvironment& environment_;

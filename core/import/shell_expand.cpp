@@ -23,16 +23,16 @@ size_t parameter_length(std::string_view text) {
 
 } // namespace
 
-Word Reader::text_of(const std::string& text) {
+Word WordReader::text_of(const std::string& text) {
   const bool has_quotes = text.size() >= 2 && text.front() == '"' && text.back() == '"';
   const std::string quoted = has_quotes ? text : "\"" + text + "\"";
-  Reader inner(quoted, where(), variables_, environment_, depth_ + 1);
+  WordReader inner(quoted, where(), variables_, environment_, depth_ + 1);
   Building building;
   inner.double_quotes(building);
   return joined(building.finish());
 }
 
-Words Reader::variable(const std::string& name) {
+ShellWords WordReader::variable(const std::string& name) {
   if (const auto found = variables_.find(name); found != variables_.end()) {
     return found->second;
   }
@@ -53,7 +53,7 @@ Words Reader::variable(const std::string& name) {
        /*unset=*/true}};
 }
 
-Words Reader::parameter(const std::string& inside, bool& ret_several) {
+ShellWords WordReader::parameter(const std::string& inside, bool& ret_several) {
   const size_t length = parameter_length(inside);
   const std::string name = inside.substr(0, length);
   std::string rest = inside.substr(length);
@@ -69,7 +69,7 @@ Words Reader::parameter(const std::string& inside, bool& ret_several) {
     return {unknown(where() + ": ${" + inside + "} is not read: write the value in its place")};
   }
   if (rest.empty()) {
-    return known || !ret_several ? variable(name) : Words{};
+    return known || !ret_several ? variable(name) : ShellWords{};
   }
   const bool colon = rest.front() == ':';
   const char how = rest[colon ? 1 : 0];
@@ -78,14 +78,14 @@ Words Reader::parameter(const std::string& inside, bool& ret_several) {
   const std::string word = rest.substr(std::min<size_t>(colon ? 2 : 1, rest.size()));
   switch (how) {
   case '-':
-    return empty ? Words{text_of(word)} : variable(name);
+    return empty ? ShellWords{text_of(word)} : variable(name);
   case '=':
     if (empty) {
       variables_[name] = {text_of(word)};
     }
     return variable(name);
   case '+':
-    return empty ? Words{{""}} : Words{text_of(word)};
+    return empty ? ShellWords{{""}} : ShellWords{text_of(word)};
   case '?':
     return variable(name);
   default:
@@ -93,8 +93,8 @@ Words Reader::parameter(const std::string& inside, bool& ret_several) {
   }
 }
 
-bool Reader::expand(Building& building, bool quoted) {
-  Words value;
+bool WordReader::expand(Building& building, bool quoted) {
+  ShellWords value;
   bool several = false;
   if (peek() == '`') {
     take();

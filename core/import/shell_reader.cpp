@@ -19,7 +19,7 @@ bool ends_word(char c) {
 
 } // namespace
 
-Word joined(const Words& words) {
+Word joined(const ShellWords& words) {
   Word result;
   for (const Word& word : words) {
     result.text += &word == &words.front() ? "" : " ";
@@ -28,7 +28,7 @@ Word joined(const Words& words) {
   return result;
 }
 
-void Reader::Building::add(const Word& piece) {
+void WordReader::Building::add(const Word& piece) {
   word.append(piece);
   started = true;
   if (word.text.size() > kLongest || done.size() > kLongest) {
@@ -36,19 +36,19 @@ void Reader::Building::add(const Word& piece) {
   }
 }
 
-void Reader::Building::next() {
+void WordReader::Building::next() {
   if (started) {
     done.push_back(std::exchange(word, {}));
     started = false;
   }
 }
 
-Words Reader::Building::finish() {
+ShellWords WordReader::Building::finish() {
   next();
   return std::move(done);
 }
 
-Reader::Reader(
+WordReader::WordReader(
     std::string_view text,
     std::string name,
     Variables& variables,
@@ -65,25 +65,25 @@ Reader::Reader(
   }
 }
 
-std::string Reader::where() const {
+std::string WordReader::where() const {
   return name_ + ":" + std::to_string(line_);
 }
 
-void Reader::refuse(const std::string& what, const std::string& hint) const {
+void WordReader::refuse(const std::string& what, const std::string& hint) const {
   throw Error(where() + ": " + what, hint);
 }
 
-char Reader::peek(size_t ahead) const {
+char WordReader::peek(size_t ahead) const {
   return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
 }
 
-char Reader::take() {
+char WordReader::take() {
   const char c = text_[at_++];
   line_ += c == '\n' ? 1 : 0;
   return c;
 }
 
-void Reader::skip_blanks() {
+void WordReader::skip_blanks() {
   while (!at_end()) {
     if (is_blank(peek())) {
       take();
@@ -100,7 +100,7 @@ void Reader::skip_blanks() {
   }
 }
 
-std::string Reader::take_operator() {
+std::string WordReader::take_operator() {
   if (at_end() || peek() == '\n') {
     if (!at_end()) {
       take();
@@ -126,19 +126,19 @@ std::string Reader::take_operator() {
   return "";
 }
 
-void Reader::drop_redirection(const std::string& sign) {
+void WordReader::drop_redirection(const std::string& sign) {
   if (peek() == '-') {
     take();
   }
   skip_blanks();
   bool plain = false;
-  const Words words = take_words(plain);
+  const ShellWords words = take_words(plain);
   if (sign == "<<") {
     here_ends_.push_back(joined(words).text);
   }
 }
 
-void Reader::read_here_documents() {
+void WordReader::read_here_documents() {
   for (const std::string& end : std::exchange(here_ends_, {})) {
     std::string text;
     for (bool found = false; !found && !at_end();) {
@@ -163,11 +163,11 @@ void Reader::read_here_documents() {
   }
 }
 
-Words Reader::take_here_documents() {
+ShellWords WordReader::take_here_documents() {
   return std::exchange(here_documents_, {});
 }
 
-std::string Reader::take_assignment(bool& ret_adds) {
+std::string WordReader::take_assignment(bool& ret_adds) {
   const size_t length = name_length(text_.substr(at_));
   if (length == 0) {
     return "";
@@ -181,14 +181,14 @@ std::string Reader::take_assignment(bool& ret_adds) {
   return name;
 }
 
-Words Reader::take_value() {
+ShellWords WordReader::take_value() {
   bool plain = false;
   if (peek() != '(') {
-    Words words = ends_word(peek()) || at_end() ? Words{} : take_words(plain);
+    ShellWords words = ends_word(peek()) || at_end() ? ShellWords{} : take_words(plain);
     return {joined(words)};
   }
   take();
-  Words words;
+  ShellWords words;
   while (true) {
     skip_blanks();
     if (at_end()) {
@@ -202,13 +202,13 @@ Words Reader::take_value() {
     } else if (ends_word(peek())) {
       refuse(std::string("`") + peek() + "` inside an array");
     } else {
-      const Words more = take_words(plain);
+      const ShellWords more = take_words(plain);
       words.insert(words.end(), more.begin(), more.end());
     }
   }
 }
 
-Words Reader::take_words(bool& ret_plain) {
+ShellWords WordReader::take_words(bool& ret_plain) {
   Building building;
   ret_plain = true;
   while (!at_end() && !ends_word(peek())) {
@@ -242,12 +242,12 @@ Words Reader::take_words(bool& ret_plain) {
   return building.finish();
 }
 
-std::string Reader::home_or(char c, bool inside) {
+std::string WordReader::home_or(char c, bool inside) {
   const bool alone = c == '~' && !inside && (peek() == '/' || at_end() || ends_word(peek()));
   return alone ? environment_("HOME").value_or("~") : std::string(1, c);
 }
 
-void Reader::single_quotes(Building& building) {
+void WordReader::single_quotes(Building& building) {
   const std::string start = where();
   take();
   std::string text;
@@ -261,7 +261,7 @@ void Reader::single_quotes(Building& building) {
   building.add({text});
 }
 
-void Reader::double_quotes(Building& building) {
+void WordReader::double_quotes(Building& building) {
   const std::string start = where();
   take();
   bool no_words = false; // "$@" and "${array[@]}" may be no word at all
@@ -290,7 +290,7 @@ void Reader::double_quotes(Building& building) {
   }
 }
 
-std::string Reader::until_closing(char open, char close) {
+std::string WordReader::until_closing(char open, char close) {
   const std::string start = where();
   std::string inside;
   for (int nested = 0; !at_end(); inside += take()) {

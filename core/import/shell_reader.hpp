@@ -10,9 +10,9 @@
 namespace mh::shell {
 
 /// Reads words from a text. Lines are counted for messages.
-class Reader {
+class WordReader {
 public:
-  Reader(
+  WordReader(
       std::string_view text,
       std::string name,
       Variables& variables,
@@ -33,16 +33,16 @@ public:
   void drop_redirection(const std::string& sign);
 
   /// The here-documents behind the last line's end, with what variables make of them.
-  Words take_here_documents();
+  ShellWords take_here_documents();
 
   /// The name of a variable that is assigned to here, "" if it is none: `NAME=`, `NAME+=`. It is
   /// taken; `ret_adds` is true for +=.
   std::string take_assignment(bool& ret_adds);
   /// Takes the value that is assigned: an array in parentheses, or one word.
-  Words take_value();
+  ShellWords take_value();
   /// The words that come next: several where an unquoted variable holds blanks. `ret_plain` is
   /// true if it was written as it is, without quotes and variables.
-  Words take_words(bool& ret_plain);
+  ShellWords take_words(bool& ret_plain);
 
   /// "train.sh:12".
   [[nodiscard]] std::string where() const;
@@ -53,13 +53,13 @@ public:
 private:
   /// Words that grow piece by piece.
   struct Building {
-    Words done{};
+    ShellWords done{};
     Word word{};
     bool started = false;
 
     void add(const Word& piece);
     void next();
-    Words finish();
+    ShellWords finish();
   };
 
   [[nodiscard]] char peek(size_t ahead = 0) const;
@@ -71,9 +71,9 @@ private:
   /// False if it is an array, or words, of which there are none.
   bool expand(Building& building, bool quoted);
   std::string until_closing(char open, char close);
-  Words variable(const std::string& name);
+  ShellWords variable(const std::string& name);
   /// Reads the text between the braces of ${...}.
-  Words parameter(const std::string& inside, bool& ret_several);
+  ShellWords parameter(const std::string& inside, bool& ret_several);
   Word text_of(const std::string& text);
   void read_here_documents();
 
@@ -85,10 +85,10 @@ private:
   size_t at_ = 0;
   int line_ = 1;
   std::vector<std::string> here_ends_; ///< ends of documents that begin behind this line
-  Words here_documents_;
+  ShellWords here_documents_;
 };
 
 /// All words as one, with blanks between them.
-[[nodiscard]] Word joined(const Words& words);
+[[nodiscard]] Word joined(const ShellWords& words);
 
 } // namespace mh::shell

@@ -140,7 +140,7 @@ void Word::append(const Word& piece) {
   }
 }
 
-void set_command_line(Variables& ret_variables, Words words) {
+void set_command_line(Variables& ret_variables, ShellWords words) {
   const auto is_word = [](const auto& variable) {
     return std::isdigit(static_cast<unsigned char>(variable.first.front())) != 0 &&
            variable.first != "0";
@@ -158,13 +158,13 @@ std::optional<int64_t> arithmetic(const std::string& expression) {
   return Arithmetic(expression).run();
 }
 
-std::optional<bool> test_of(const Words& words) {
+std::optional<bool> test_of(const ShellWords& words) {
   const std::string& name = words.empty() ? std::string() : words.front().text;
   const bool brackets = name == "[" || name == "[[";
   if (!brackets && name != "test") {
     return std::nullopt;
   }
-  Words inside(words.begin() + 1, words.end() - (brackets && words.size() > 1 ? 1 : 0));
+  ShellWords inside(words.begin() + 1, words.end() - (brackets && words.size() > 1 ? 1 : 0));
   bool negated = false;
   while (!inside.empty() && inside.front().text == "!") {
     negated = !negated;

@@ -21,18 +21,18 @@ struct Word {
 };
 
 /// A variable: one word, or an array.
-using Words = std::vector<Word>;
+using ShellWords = std::vector<Word>;
 
-using Variables = std::map<std::string, Words, std::less<>>;
+using Variables = std::map<std::string, ShellWords, std::less<>>;
 
 /// Sets $1, $2, ..., $@ and $#.
-void set_command_line(Variables& ret_variables, Words words);
+void set_command_line(Variables& ret_variables, ShellWords words);
 
 /// The value of an integer expression of + - * / % and parentheses; nothing if it is none.
 [[nodiscard]] std::optional<int64_t> arithmetic(const std::string& expression);
 
 /// The result of `[ ... ]`, `[[ ... ]]` or `test ...` for these words; nothing if it asks for more
 /// than texts and numbers.
-[[nodiscard]] std::optional<bool> test_of(const Words& words);
+[[nodiscard]] std::optional<bool> test_of(const ShellWords& words);
 
 } // namespace mh::shell

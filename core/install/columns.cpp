@@ -53,17 +53,17 @@ constexpr int kMostLevels = 64;        // structs and lists within each other
 constexpr int64_t kManyRows = 1 << 20; // rows of a batch
 
 /// The place of a value in its row.
-struct Place {
+struct RowPlace {
   size_t most = 0; ///< bytes of the text when the row ends
   int level = 0;
 
-  [[nodiscard]] Place below() const { return {most, level + 1}; }
+  [[nodiscard]] RowPlace below() const { return {most, level + 1}; }
 };
 
-void append_value(const arrow::Array& array, int64_t row, Place place, std::string& ret_json);
+void append_value(const arrow::Array& array, int64_t row, RowPlace place, std::string& ret_json);
 
 template <class List>
-void append_list(const arrow::Array& array, int64_t row, Place place, std::string& ret_json) {
+void append_list(const arrow::Array& array, int64_t row, RowPlace place, std::string& ret_json) {
   const auto& list = static_cast<const List&>(array);
   ret_json += '[';
   for (auto i = list.value_offset(row); i < list.value_offset(row + 1); ++i) {
@@ -74,7 +74,7 @@ void append_list(const arrow::Array& array, int64_t row, Place place, std::strin
 }
 
 void append_struct(
-    const arrow::StructArray& array, int64_t row, Place place, std::string& ret_json
+    const arrow::StructArray& array, int64_t row, RowPlace place, std::string& ret_json
 ) {
   ret_json += '{';
   for (int i = 0; i < array.num_fields(); ++i) {
@@ -87,7 +87,7 @@ void append_struct(
 }
 
 /// Lists and structs as JSON's; what is no text, number or truth as a text.
-void append_value(const arrow::Array& array, int64_t row, Place place, std::string& ret_json) {
+void append_value(const arrow::Array& array, int64_t row, RowPlace place, std::string& ret_json) {
   if (place.level > kMostLevels) {
     throw std::runtime_error("a column has more than 64 levels");
   }

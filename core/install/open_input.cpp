@@ -1,10 +1,10 @@
 #include "core/install/open_input.hpp"
 
 #include "core/formats/mds.hpp"
+#include "core/install/program.hpp"
 #include "megahost/error.hpp"
 #include "megahost/storage.hpp"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -135,19 +135,10 @@ private:
   pid_t pid_ = -1;
 };
 
-/// A program next to the library or program that this function is in.
-fs::path helper(const char* name) {
-  Dl_info own{};
-  dladdr(reinterpret_cast<const void*>(&helper), &own);
-  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
-  const fs::path installed = folder / "megahost" / name;
-  return fs::exists(installed) ? installed : folder / name;
-}
-
 /// The program that reads parquet and Arrow files, which needs libarrow.
 fs::path column_reader(const std::string& path) {
   const char* given = std::getenv("MEGAHOST_COLUMNS");
-  const fs::path program = given != nullptr ? fs::path(given) : helper("megahost-columns");
+  const fs::path program = given != nullptr ? fs::path(given) : helper_program("megahost-columns");
   if (!fs::exists(program)) {
     throw Error(
         path + " holds columns, and " + program.string() + ", which reads them, is not there",
@@ -186,7 +177,7 @@ private:
 } // namespace
 
 fs::path unpacker() {
-  return helper("megahost-unpack");
+  return helper_program("megahost-unpack");
 }
 
 std::unique_ptr<InputStream>

@@ -5,6 +5,7 @@
 #include "core/base/text.hpp"
 #include "megahost/error.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -111,6 +112,14 @@ int run_program(std::vector<std::string> words, const ProgramOptions& options) {
     );
   }
   return wait_for(pid, options.limit);
+}
+
+fs::path helper_program(const char* name) {
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&helper_program), &own);
+  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
+  const fs::path installed = folder / "megahost" / name;
+  return fs::exists(installed) ? installed : folder / name;
 }
 
 bool is_program(const std::string& name) {

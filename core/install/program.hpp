@@ -22,6 +22,9 @@ struct ProgramOptions {
 /// Throws:     mh::Error if it cannot be started
 int run_program(std::vector<std::string> words, const ProgramOptions& options);
 
+/// A program of ours, which lies next to the library or program that this function is in.
+[[nodiscard]] std::filesystem::path helper_program(const char* name);
+
 /// Whether PATH has one; a name with a slash is a file.
 [[nodiscard]] bool is_program(const std::string& name);
 

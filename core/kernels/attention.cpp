@@ -26,7 +26,8 @@ using kernels::AttentionCall;
 using kernels::AttentionKernels;
 using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // gradients of q, k, v and the bias
+using AttentionGradients =
+    std::tuple<Tensor, Tensor, Tensor, Tensor>; // gradients of q, k, v and the bias
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const KernelMask& mask) {
   TORCH_CHECK(
@@ -246,7 +247,7 @@ Pair forward_cpu(
   return {out, lse};
 }
 
-Gradients backward_cpu(
+AttentionGradients backward_cpu(
     const Tensor& gradient,
     const Tensor& query,
     const Tensor& key,
@@ -322,7 +323,7 @@ Pair forward_gpu(
                : attention_plain(q, k, v, scale, spec, drop);
 }
 
-Gradients backward_gpu(
+AttentionGradients backward_gpu(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -361,7 +362,7 @@ Pair forward_meta(
       at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
 }
 
-Gradients backward_meta(
+AttentionGradients backward_meta(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -468,7 +469,7 @@ Pair forward(
 }
 
 template <auto Run>
-Gradients backward(
+AttentionGradients backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -621,7 +622,7 @@ Pair attention(
   );
 }
 
-Gradients attention_backward(
+AttentionGradients attention_backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,

@@ -10,11 +10,11 @@ int64_t tiles(int64_t length) {
   return (length + kTile - 1) / kTile;
 }
 
-struct Range {
+struct IdRange {
   int32_t low, high;
 };
 
-Range range(const std::vector<int32_t>& values, int64_t tile) {
+IdRange range(const std::vector<int32_t>& values, int64_t tile) {
   const auto begin = values.begin() + tile * kTile;
   const auto [low, high] = std::minmax_element(begin, begin + kTile);
   return {*low, *high};
@@ -62,20 +62,20 @@ Mask::Mask(const MaskSpec& spec)
 }
 
 void Mask::cover_tiles(int64_t b) {
-  std::vector<Range> positions;
-  std::vector<Range> segments;
+  std::vector<IdRange> positions;
+  std::vector<IdRange> segments;
   for (int64_t k = 0; k < key_tiles_; ++k) {
     positions.push_back(range(position_, b * key_tiles_ + k));
     segments.push_back(range(key_segment_, b * key_tiles_ + k));
   }
   for (int64_t q = 0; q < query_tiles_; ++q) {
     const int64_t query_tile = b * query_tiles_ + q;
-    const Range low = range(low_, query_tile);
-    const Range high = range(high_, query_tile);
-    const Range own = range(query_segment_, query_tile);
+    const IdRange low = range(low_, query_tile);
+    const IdRange high = range(high_, query_tile);
+    const IdRange own = range(query_segment_, query_tile);
     for (int64_t k = 0; k < key_tiles_; ++k) {
-      const Range position = positions[static_cast<size_t>(k)];
-      const Range segment = segments[static_cast<size_t>(k)];
+      const IdRange position = positions[static_cast<size_t>(k)];
+      const IdRange segment = segments[static_cast<size_t>(k)];
       Cover cover = some;
       if (position.low > high.high || position.high < low.low || segment.low > own.high ||
           segment.high < own.low) {

@@ -206,7 +206,7 @@ Tensor norm_backward_cuda(
   start_kernel(kernels->norm_gradient, call, x.device());
   if (summed) {
     const cuda::RowSumsLaunch add{
-        .type = cuda::Type::fp32,
+        .type = cuda::GpuType::fp32,
         .rows = chunks,
         .columns = sums.size(1) * columns,
         .split = columns,

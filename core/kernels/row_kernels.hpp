@@ -31,8 +31,8 @@ inline const cuda::LaunchTable* cuda_row_kernels(const at::Tensor& x) {
 }
 
 /// The kernels' name of x's type.
-inline cuda::Type cuda_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16;
+inline cuda::GpuType cuda_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat ? cuda::GpuType::fp32 : cuda::GpuType::bf16;
 }
 
 /// Shares rows among threads, none fewer than make some thousand elements.

@@ -125,11 +125,11 @@ std::vector<UpdateItemView> items_of(
 
 /// Global index of a slice's first element, and how many elements from there on are neighbours in
 /// the global tensor, too.
-struct Run {
+struct NeighbourRun {
   int64_t first, length;
 };
 
-Run run_at(const UpdateItemView& item, int64_t local) {
+NeighbourRun run_at(const UpdateItemView& item, int64_t local) {
   const auto sizes = item.weight.sizes();
   if (item.shape.empty()) {
     return {local, item.weight.numel() - local};
@@ -227,7 +227,7 @@ void run_task(const Task& task, int64_t begin, int64_t end) {
     auto call = task.call;
     int64_t until = end;
     if (call.stochastic) {
-      const Run run = run_at(*task.item, begin);
+      const NeighbourRun run = run_at(*task.item, begin);
       call.origin = run.first - begin;
       until = std::min(end, begin + run.length);
     }
@@ -290,7 +290,7 @@ UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers, NumberRea
 }
 
 /// The operator's form on one kind of device: `run` gets the numbers and the checked items.
-template <auto Run>
+template <auto NeighbourRun>
 void update_form(
     int64_t kind,
     int64_t flags,
@@ -329,7 +329,8 @@ void update_form(
     return read;
   };
   const auto rates_read = all(rates), decays_read = all(decays);
-  Run(of_step,
+  NeighbourRun(
+      of_step,
       items_of(weights, gradients, first, second, parameters, rates_read, decays_read, keys, places)
   );
 }

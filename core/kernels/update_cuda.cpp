@@ -43,8 +43,9 @@ cuda::GpuNumber number_of(const Number& number) {
   return {number.number(), nullptr};
 }
 
-cuda::Type type_of(const Tensor& x) {
-  return x.defined() && x.scalar_type() == at::kBFloat16 ? cuda::Type::bf16 : cuda::Type::fp32;
+cuda::GpuType type_of(const Tensor& x) {
+  return x.defined() && x.scalar_type() == at::kBFloat16 ? cuda::GpuType::bf16
+                                                         : cuda::GpuType::fp32;
 }
 
 void* memory_of(const Tensor& x) {

@@ -9,7 +9,7 @@ namespace mh {
 namespace {
 
 /// Walks the text and lets the handler know how far the parser has come.
-class Cursor {
+class JsonCursor {
 public:
   using difference_type = std::ptrdiff_t;
   using value_type = char;
@@ -17,21 +17,21 @@ public:
   using reference = const char&;
   using iterator_category = std::input_iterator_tag;
 
-  Cursor(const char* at, size_t* consumed)
+  JsonCursor(const char* at, size_t* consumed)
       : at_(at)
       , consumed_(consumed) {}
 
   reference operator*() const { return *at_; }
 
-  Cursor& operator++() {
+  JsonCursor& operator++() {
     ++at_;
     ++*consumed_;
     return *this;
   }
 
-  bool operator==(const Cursor& other) const { return at_ == other.at_; }
+  bool operator==(const JsonCursor& other) const { return at_ == other.at_; }
 
-  bool operator!=(const Cursor& other) const { return at_ != other.at_; }
+  bool operator!=(const JsonCursor& other) const { return at_ != other.at_; }
 
 private:
   const char* at_;
@@ -50,7 +50,7 @@ public:
     const std::string& text = index_.source()->text;
     const char* begin = text.data();
     nlohmann::json::sax_parse(
-        Cursor(begin, &consumed_), Cursor(begin + text.size(), &consumed_), this
+        JsonCursor(begin, &consumed_), JsonCursor(begin + text.size(), &consumed_), this
     );
     return std::move(root_);
   }

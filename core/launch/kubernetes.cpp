@@ -12,7 +12,7 @@ namespace mh {
 
 namespace {
 
-using Array = Value::Array;
+using ValueArray = Value::Array;
 
 constexpr const char* kRecipeFolder = "/etc/megahost";
 constexpr const char* kRecipe = "/etc/megahost/recipe.toml";
@@ -87,7 +87,7 @@ std::vector<Table> volume_objects(const Job& job) {
     const std::string claim = claim_name(job, volume);
     const auto claim_of = [&](const std::string& storage_class, Table more) {
       Table spec{
-          {"accessModes", Array{"ReadWriteMany"}},
+          {"accessModes", ValueArray{"ReadWriteMany"}},
           {"storageClassName", storage_class},
           {"resources", Table{{"requests", Table{{"storage", "1200Gi"}}}}}};
       for (auto& entry : more) {
@@ -100,13 +100,13 @@ std::vector<Table> volume_objects(const Job& job) {
     } else if (volume.kind == Volume::Kind::s3) {
       Table spec{
           {"capacity", Table{{"storage", "1200Gi"}}},
-          {"accessModes", Array{"ReadWriteMany"}},
+          {"accessModes", ValueArray{"ReadWriteMany"}},
           {"storageClassName", ""},
           {"claimRef",
            Table{
                {"namespace", job.name_space.empty() ? "default" : job.name_space},
                {"name", claim}}},
-          {"mountOptions", Array{"allow-delete", "allow-other"}},
+          {"mountOptions", ValueArray{"allow-delete", "allow-other"}},
           {"csi",
            Table{
                {"driver", "s3.csi.aws.com"},
@@ -127,8 +127,8 @@ Table recipe_object(const Job& job) {
       {"data", Table{{"recipe.toml", job.run.recipe}}}};
 }
 
-Array environment(const std::vector<JobVariable>& variables) {
-  Array rows;
+ValueArray environment(const std::vector<JobVariable>& variables) {
+  ValueArray rows;
   for (const JobVariable& variable : variables) {
     Table row{{"name", variable.name}, {"value", variable.value}};
     add_comment(row, variable.reason);
@@ -152,8 +152,8 @@ struct Own {
 
 constexpr Own kTrains{true, true};
 
-Array volume_mounts(const Job& job, Own own, bool read_only = false) {
-  Array mounts;
+ValueArray volume_mounts(const Job& job, Own own, bool read_only = false) {
+  ValueArray mounts;
   if (own.shared_memory) {
     mounts.emplace_back(mount(kSharedMemory, "/dev/shm"));
   }
@@ -166,8 +166,8 @@ Array volume_mounts(const Job& job, Own own, bool read_only = false) {
   return mounts;
 }
 
-Array pod_volumes(const Job& job, Own own) {
-  Array volumes;
+ValueArray pod_volumes(const Job& job, Own own) {
+  ValueArray volumes;
   if (own.shared_memory) {
     Table memory{{"medium", "Memory"}};
     if (job.shared_memory > 0) {
@@ -222,7 +222,7 @@ Table resources(const Job& job) {
   }
   Table all{{"requests", std::move(requests)}, {"limits", std::move(devices)}};
   if (job.node.clique > 0 && job.nodes > 1) {
-    all.set("claims", Array{Table{{"name", "imex"}}});
+    all.set("claims", ValueArray{Table{{"name", "imex"}}});
   }
   return all;
 }
@@ -235,7 +235,7 @@ void tell_last_lines(Table& ret_container) {
 Table container(
     const Job& job, const std::string& name, const std::vector<JobVariable>& variables
 ) {
-  Array command;
+  ValueArray command;
   for (const std::string& word : run_command(job, kRecipe)) {
     command.emplace_back(word);
   }
@@ -244,7 +244,7 @@ Table container(
     table.set("env", environment(variables));
   }
   if (!job.ports.empty()) {
-    Array ports;
+    ValueArray ports;
     for (const auto& [port, number] : job.ports) {
       ports.emplace_back(Table{{"name", port}, {"containerPort", number}});
     }
@@ -281,7 +281,7 @@ void place(const Job& job, Table& ret_spec) {
   }
   Table affinity;
   if (job.instances.size() > 1) {
-    Array names;
+    ValueArray names;
     for (const std::string& name : job.instances) {
       names.emplace_back(instance(name));
     }
@@ -291,10 +291,11 @@ void place(const Job& job, Table& ret_spec) {
         "nodeAffinity",
         Table{
             {"requiredDuringSchedulingIgnoredDuringExecution",
-             Table{{"nodeSelectorTerms", Array{Table{{"matchExpressions", Array{term}}}}}}}}
+             Table{
+                 {"nodeSelectorTerms", ValueArray{Table{{"matchExpressions", ValueArray{term}}}}}}}}
     );
   }
-  Array together;
+  ValueArray together;
   const auto same = [&](const char* topology, const std::string& why) {
     Table term{{"topologyKey", topology}};
     add_comment(term, why);
@@ -319,7 +320,8 @@ void place(const Job& job, Table& ret_spec) {
   if (job.gpus) {
     ret_spec.set(
         "tolerations",
-        Array{Table{{"key", job.node.resource}, {"operator", "Exists"}, {"effect", "NoSchedule"}}}
+        ValueArray{
+            Table{{"key", job.node.resource}, {"operator", "Exists"}, {"effect", "NoSchedule"}}}
     );
   }
 }
@@ -339,10 +341,10 @@ Table pod_spec(const Job& job, Table container, const std::string& restart) {
   if (job.node.clique > 0 && job.nodes > 1) {
     spec.set(
         "resourceClaims",
-        Array{Table{{"name", "imex"}, {"resourceClaimTemplateName", job.name + "-imex"}}}
+        ValueArray{Table{{"name", "imex"}, {"resourceClaimTemplateName", job.name + "-imex"}}}
     );
   }
-  spec.set("containers", Array{std::move(container)});
+  spec.set("containers", ValueArray{std::move(container)});
   spec.set("volumes", pod_volumes(job, kTrains));
   return spec;
 }
@@ -513,7 +515,7 @@ std::vector<JobFile> write_trainjob(const Job& job, const std::string& /*folder*
         "podGroupPolicy", Table{{"coscheduling", Table{{"scheduleTimeoutSeconds", kGangSeconds}}}}
     );
   }
-  Table set_spec{{"replicatedJobs", Array{std::move(replicated)}}};
+  Table set_spec{{"replicatedJobs", ValueArray{std::move(replicated)}}};
   if (job.restarts > 0) {
     set_spec.set("failurePolicy", Table{{"maxRestarts", job.restarts}});
   }
@@ -526,7 +528,7 @@ std::vector<JobFile> write_trainjob(const Job& job, const std::string& /*folder*
   }
   runtime.set("template", std::move(set_template));
 
-  Array command;
+  ValueArray command;
   for (const std::string& word : run_command(job, kRecipe)) {
     command.emplace_back(word);
   }
@@ -597,7 +599,7 @@ std::vector<JobFile> write_jobset(const Job& job, const std::string& /*folder*/)
       {"network", Table{{"enableDNSHostnames", true}, {"publishNotReadyAddresses", true}}},
       {"failurePolicy", Table{{"maxRestarts", job.restarts}}},
       {"replicatedJobs",
-       Array{Table{
+       ValueArray{Table{
            {"name", "node"}, {"replicas", 1}, {"template", Table{{"spec", std::move(node)}}}}}}};
   objects.push_back(object("jobset.x-k8s.io/v1alpha2", "JobSet", job_metadata(job), std::move(spec))
   );
@@ -610,7 +612,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
       {"MASTER_ADDR", job.name + "-worker-0." + job.name, ""},
       {"MASTER_PORT", count_text(kMasterPort), ""}};
   handed.insert(handed.end(), job.environment.begin(), job.environment.end());
-  Array command{
+  ValueArray command{
       "mpirun",
       "--allow-run-as-root",
       "-np",
@@ -631,7 +633,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
   launcher.set("command", std::move(command));
   tell_last_lines(launcher);
   Table worker = container(job, "worker", {});
-  worker.set("command", Array{"/usr/sbin/sshd", "-De"});
+  worker.set("command", ValueArray{"/usr/sbin/sshd", "-De"});
   const auto replicas = [&](int64_t count, Table spec) {
     return Table{
         {"replicas", count},
@@ -643,7 +645,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
   spec.set(
       "mpiReplicaSpecs",
       Table{
-          {"Launcher", replicas(1, Table{{"containers", Array{std::move(launcher)}}})},
+          {"Launcher", replicas(1, Table{{"containers", ValueArray{std::move(launcher)}}})},
           {"Worker", replicas(job.nodes, pod_spec(job, std::move(worker), ""))}}
   );
   std::vector<Table> objects = surroundings(job);
@@ -654,11 +656,11 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
 namespace {
 
 /// A Job on one pod without devices.
-JobFile data_job(const Job& job, const std::string& part, Array command, bool reads_recipe) {
+JobFile data_job(const Job& job, const std::string& part, ValueArray command, bool reads_recipe) {
   const Own own{false, reads_recipe};
   Table work{{"name", part}, {"image", job.image}, {"command", std::move(command)}};
   work.set("volumeMounts", volume_mounts(job, own));
-  Table pod{{"restartPolicy", "Never"}, {"containers", Array{std::move(work)}}};
+  Table pod{{"restartPolicy", "Never"}, {"containers", ValueArray{std::move(work)}}};
   pod.set("volumes", pod_volumes(job, own));
   std::vector<Table> objects = volume_objects(job);
   if (reads_recipe) {
@@ -682,22 +684,24 @@ JobFile tensorboard(const Job& job) {
   Table shown{{"name", "tensorboard"}, {"image", job.tensorboard}};
   shown.set(
       "command",
-      Array{
+      ValueArray{
           "tensorboard",
           "--bind_all",
           "--port=" + std::to_string(kPort),
           "--logdir=" + job.run.run_folder}
   );
-  shown.set("ports", Array{Table{{"name", "http"}, {"containerPort", kPort}}});
+  shown.set("ports", ValueArray{Table{{"name", "http"}, {"containerPort", kPort}}});
   shown.set("volumeMounts", volume_mounts(job, kNothing, /*read_only=*/true));
-  Table pod{{"containers", Array{std::move(shown)}}};
+  Table pod{{"containers", ValueArray{std::move(shown)}}};
   pod.set("volumes", pod_volumes(job, kNothing));
   Table replica{{"metadata", Table{{"labels", labels}}}};
   replica.set("spec", std::move(pod));
   Table deployment{{"replicas", 1}, {"selector", Table{{"matchLabels", labels}}}};
   deployment.set("template", std::move(replica));
   Table service{{"selector", labels}};
-  service.set("ports", Array{Table{{"name", "http"}, {"port", kPort}, {"targetPort", "http"}}});
+  service.set(
+      "ports", ValueArray{Table{{"name", "http"}, {"port", kPort}, {"targetPort", "http"}}}
+  );
   return {
       "tensorboard.yaml",
       documents(
@@ -717,7 +721,7 @@ std::vector<JobFile> write_data_jobs(const Job& job) {
     );
   }
   if (!job.prepare.empty()) {
-    Array command;
+    ValueArray command;
     for (const std::string& word : prepare_command(job, kRecipe)) {
       command.emplace_back(word);
     }

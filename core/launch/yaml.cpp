@@ -45,7 +45,7 @@ std::string scalar(const Value& value) {
                              : "null";
 }
 
-class Writer {
+class YamlWriter {
 public:
   void table(const Table& table, size_t indent, bool in_list) {
     bool first = in_list; // the dash stands where its first key does
@@ -157,7 +157,7 @@ void add_comment(Table& ret_table, const std::string& words) {
 }
 
 std::string yaml_text(const Table& document) {
-  Writer writer;
+  YamlWriter writer;
   writer.table(document, 0, /*in_list=*/false);
   return writer.take();
 }

@@ -57,18 +57,18 @@ struct BackwardSpace {
 };
 
 /// Tiles from `begin` to `end`.
-struct Range {
+struct TileRange {
   int64_t begin, end;
 };
 
 /// The c-th of `cuts` parts of so many tiles.
-Range part(int64_t tiles, int64_t c, int64_t cuts) {
+TileRange part(int64_t tiles, int64_t c, int64_t cuts) {
   return {tiles * c / cuts, tiles * (c + 1) / cuts};
 }
 
 template <class I, class T>
 void pack_queries(
-    const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t h, const Range& queries
+    const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t h, const TileRange& queries
 ) {
   const int64_t dim = c.dim;
   for (int64_t tile = queries.begin; tile < queries.end; ++tile) {
@@ -290,7 +290,11 @@ void probabilities(
 /// Queries' gradients of some tiles, which lie transposed.
 template <class I, class T>
 void store_queries(
-    const AttentionCall& c, const BackwardSpace<T>& w, int64_t b, int64_t h, const Range& queries
+    const AttentionCall& c,
+    const BackwardSpace<T>& w,
+    int64_t b,
+    int64_t h,
+    const TileRange& queries
 ) {
   const int64_t dim = c.dim;
   const int64_t whole = dim / kWords * kWords;
@@ -336,8 +340,8 @@ void backward_head(
     BackwardSpace<T>& w,
     int64_t b,
     int64_t h,
-    const Range& queries,
-    const Range& keys,
+    const TileRange& queries,
+    const TileRange& keys,
     const Wanted& wanted
 ) {
   const int64_t dim = c.dim;
@@ -405,8 +409,8 @@ void backward_group(
     BackwardSpace<T>& w,
     int64_t b,
     int64_t kv,
-    const Range& queries,
-    const Range& keys,
+    const TileRange& queries,
+    const TileRange& keys,
     const Wanted& wanted
 ) {
   const int64_t dim = c.dim;
@@ -434,8 +438,8 @@ void backward(
     const AttentionCall& c, const ProductKernels& products, void* memory, int64_t begin, int64_t end
 ) {
   BackwardSpace<T> w(memory, c);
-  const Range all_queries{0, c.query_tiles()};
-  const Range all_keys{0, c.key_tiles()};
+  const TileRange all_queries{0, c.query_tiles()};
+  const TileRange all_keys{0, c.key_tiles()};
   for (int64_t task = begin; task < end; ++task) {
     const int64_t cut = task % c.cuts;
     const int64_t kv = task / c.cuts % c.kv_heads;
@@ -444,8 +448,8 @@ void backward(
       backward_group<I>(c, products, w, b, kv, all_queries, all_keys, {true, true});
       continue;
     }
-    const Range keys = part(c.key_tiles(), cut, c.cuts);
-    const Range queries = part(c.query_tiles(), cut, c.cuts);
+    const TileRange keys = part(c.key_tiles(), cut, c.cuts);
+    const TileRange queries = part(c.query_tiles(), cut, c.cuts);
     backward_group<I>(c, products, w, b, kv, all_queries, keys, {true, false});
     backward_group<I>(c, products, w, b, kv, queries, all_keys, {false, true});
   }

@@ -100,7 +100,7 @@ int64_t add_halves(Bf16* to, const Weighed<Bf16>& some, int64_t first, int64_t c
     __m512 even = _mm512_setzero_ps(), odd = even;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const Words two = load_words(some.row[r] + first + i);
+      const TileWords two = load_words(some.row[r] + first + i);
       const __m512 weight = _mm512_set1_ps(some.weight[r]);
       even = _mm512_fmadd_ps(std::bit_cast<__m512>(two << 16), weight, even);
       odd = _mm512_fmadd_ps(std::bit_cast<__m512>(two & 0xffff0000U), weight, odd);

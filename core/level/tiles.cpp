@@ -79,7 +79,7 @@ void copy_rows(Bf16* tile, const Bf16* from, int64_t stride) {
 /// 32 rows of 16 elements in pairs of rows.
 void copy_pairs(Bf16* tile, const Bf16* from, int64_t stride) {
   for (int64_t i = 0; i < kTileRows; ++i) {
-    const Words pairs = load_pairs(from + 2 * i * stride, from + (2 * i + 1) * stride);
+    const TileWords pairs = load_pairs(from + 2 * i * stride, from + (2 * i + 1) * stride);
     std::memcpy(tile + i * kTileDepth, &pairs, sizeof(pairs));
   }
 }

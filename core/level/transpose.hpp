@@ -9,34 +9,35 @@
 namespace mh::kernels::MH_LEVEL {
 
 constexpr int64_t kWords = 16;
-using Words = uint32_t __attribute__((vector_size(4 * kWords)));
+using TileWords = uint32_t __attribute__((vector_size(4 * kWords)));
 using HalfWords = uint16_t __attribute__((vector_size(2 * kWords)));
 
-inline Words load_words(const void* from) {
-  Words words;
+inline TileWords load_words(const void* from) {
+  TileWords words;
   std::memcpy(&words, from, sizeof(words));
   return words;
 }
 
 /// 16 words, each of an element of one row of 16-bit numbers and that of another above it.
-inline Words load_pairs(const void* low, const void* high) {
+inline TileWords load_pairs(const void* low, const void* high) {
   HalfWords first;
   HalfWords second;
   std::memcpy(&first, low, sizeof(first));
   std::memcpy(&second, high, sizeof(second));
-  return __builtin_convertvector(first, Words) | __builtin_convertvector(second, Words) << 16;
+  return __builtin_convertvector(first, TileWords) | __builtin_convertvector(second, TileWords)
+                                                         << 16;
 }
 
 /// Swaps, between two rows that are S apart, the words that belong to the other.
 template <size_t S, size_t... I>
-inline void exchange(Words& a, Words& b, std::index_sequence<I...>) {
-  const Words first = __builtin_shufflevector(a, b, ((I & S) != 0 ? kWords + I - S : I)...);
+inline void exchange(TileWords& a, TileWords& b, std::index_sequence<I...>) {
+  const TileWords first = __builtin_shufflevector(a, b, ((I & S) != 0 ? kWords + I - S : I)...);
   b = __builtin_shufflevector(a, b, ((I & S) != 0 ? kWords + I : I + S)...);
   a = first;
 }
 
 template <size_t S>
-inline void exchange_rows(Words (&rows)[kWords]) {
+inline void exchange_rows(TileWords (&rows)[kWords]) {
 #pragma GCC unroll 16
   for (size_t i = 0; i < kWords; ++i) {
     if ((i & S) == 0) {
@@ -48,7 +49,7 @@ inline void exchange_rows(Words (&rows)[kWords]) {
 /// out + j * stride = word j of each of the 16 rows that `load` gives.
 template <class Load>
 inline void transpose_words(void* out, int64_t stride, const Load& load) {
-  Words rows[kWords];
+  TileWords rows[kWords];
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kWords; ++i) {
     rows[i] = load(i);

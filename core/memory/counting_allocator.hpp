@@ -2,9 +2,11 @@
 /// Counts the memory that tensors on the Meta device would take elsewhere: they have none, but they
 /// are asked for and released as others are.
 ///
-///     mh::MetaMemory memory;
-///     ... a step on the Meta device ...
-///     memory.peak();
+/// ```cpp
+/// mh::MetaMemory memory;
+/// // a step on the Meta device
+/// const auto bytes = memory.peak();
+/// ```
 
 #include <ATen/core/Tensor.h>
 

@@ -81,9 +81,9 @@ constexpr std::array<Names, 6> kLaunchers{{
 /// Ports of jobs without one of their own: 20000 to 39999, by job.
 constexpr int kFirstPort = 20000, kPorts = 20000;
 
-class Reader {
+class VariableReader {
 public:
-  Reader(const Environment& environment, const Names& names)
+  VariableReader(const Environment& environment, const Names& names)
       : environment_(environment)
       , names_(names) {}
 
@@ -180,7 +180,7 @@ void check(const World& world, const Names& names) {
 }
 
 Found read(const Environment& environment, const Names& names) {
-  const Reader reader(environment, names);
+  const VariableReader reader(environment, names);
   Found found{.world = {}, .launcher = names.launcher};
   World& world = found.world;
   world.rank = reader.number(names.rank);
@@ -235,7 +235,7 @@ std::optional<NodePlace> find_node(const Environment& environment) {
   if (!is_node(environment) || find_world(environment)) {
     return std::nullopt;
   }
-  const Reader reader(environment, kPod);
+  const VariableReader reader(environment, kPod);
   NodePlace place;
   place.nodes = reader.number(kPod.size);
   place.node = reader.number(environment(kPod.rank) ? kPod.rank : kIndexOfJob);

@@ -2,8 +2,10 @@
 /// Ranks that show one another texts over the store, for a thread that runs next to training: the
 /// groups' transports are the training's, and take one collective at a time.
 ///
-///     mh::Meeting meeting(store, {.rank = 2, .ranks = 8, .timeout = std::chrono::minutes(10)});
-///     const std::vector<std::string> all = meeting.ranks().gather("text of rank 2");
+/// ```cpp
+/// mh::Meeting meeting(store, {.rank = 2, .ranks = 8, .timeout = std::chrono::minutes(10)});
+/// const std::vector<std::string> all = meeting.ranks().gather("text of rank 2");
+/// ```
 
 #include "megahost/export.hpp"
 #include "megahost/ranks.hpp"

@@ -1,5 +1,6 @@
 #include "core/mesh/spawn.hpp"
 
+#include "core/base/seconds.hpp"
 #include "core/draw/report.hpp"
 #include "core/mesh/collective_log.hpp"
 #include "core/mesh/rank_reports.hpp"
@@ -34,8 +35,6 @@ namespace mh {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Ranks that hear of a failure end by themselves; those that do not are told, then made to.
 constexpr std::chrono::seconds kUntilTold{2}, kUntilKilled{7};
 constexpr int kPollMilliseconds = 50;
@@ -48,14 +47,14 @@ constexpr std::chrono::milliseconds kLongestLook{500};
 }
 
 /// The address where ranks meet, and the socket that waits there if it was opened here.
-struct Meeting {
+struct MeetingPoint {
   std::string address;
   int port = 0;
   int socket = -1;
 };
 
 /// On the loopback.
-Meeting open_store_socket() {
+MeetingPoint open_store_socket() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -89,7 +88,7 @@ int memory_file(const std::string& bytes) {
 
 /// `local`: the rank's number on this machine.
 std::vector<std::string> environment_of(
-    int64_t local, const StartedRanks& ranks, const Meeting& meeting, int error, int handed
+    int64_t local, const StartedRanks& ranks, const MeetingPoint& meeting, int error, int handed
 ) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -132,7 +131,7 @@ struct Child {
   }
 };
 
-Child start(int64_t local, const StartedRanks& ranks, const Meeting& meeting, int handed) {
+Child start(int64_t local, const StartedRanks& ranks, const MeetingPoint& meeting, int handed) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     refuse("no pipe");
@@ -359,8 +358,8 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
 
 RanksEnded run_ranks(const StartedRanks& ranks, double hang_after, const std::string& handed) {
   const bool here = ranks.count == ranks.world;
-  const Meeting meeting =
-      here ? open_store_socket() : Meeting{ranks.master_address, ranks.master_port, -1};
+  const MeetingPoint meeting =
+      here ? open_store_socket() : MeetingPoint{ranks.master_address, ranks.master_port, -1};
   const int memory = handed.empty() ? -1 : memory_file(handed);
   std::vector<Child> children;
   for (int64_t local = 0; local < ranks.count; ++local) {

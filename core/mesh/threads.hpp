@@ -2,7 +2,9 @@
 /// Ranks as threads of one process: a transport of shared slots and a barrier, for tests and for
 /// checks of small models under many layouts.
 ///
-///   mh::run_ranks({.tp = 2, .dp = 2}, [](const mh::Mesh& mesh) { ... });   // 4 threads
+/// ```cpp
+/// mh::run_ranks({.dp = 2, .tp = 2}, [](const mh::Mesh& mesh) { });  // 4 threads
+/// ```
 
 #include "megahost/mesh.hpp"
 

@@ -24,11 +24,11 @@ using Pair = std::tuple<Tensor, Tensor>;
 using Tensors = std::vector<Tensor>;
 
 /// The dtype of an elementwise operator's result.
-enum class Dtype : uint8_t { first, boolean, promoted };
+enum class ResultDtype : uint8_t { first, boolean, promoted };
 
 struct Elementwise {
   const char* op;
-  Dtype dtype = Dtype::first;
+  ResultDtype dtype = ResultDtype::first;
 };
 
 constexpr Elementwise kElementwise[] = {
@@ -46,13 +46,13 @@ constexpr Elementwise kElementwise[] = {
     {"_prelu_kernel"},
     {"_logcumsumexp"},
     {"remainder.Scalar_Tensor"},
-    {"isnan", Dtype::boolean},
-    {"logical_not", Dtype::boolean},
-    {"logical_and", Dtype::boolean},
-    {"logical_or", Dtype::boolean},
-    {"logical_xor", Dtype::boolean},
-    {"rsub.Tensor", Dtype::promoted},
-    {"floor_divide", Dtype::promoted}};
+    {"isnan", ResultDtype::boolean},
+    {"logical_not", ResultDtype::boolean},
+    {"logical_and", ResultDtype::boolean},
+    {"logical_or", ResultDtype::boolean},
+    {"logical_xor", ResultDtype::boolean},
+    {"rsub.Tensor", ResultDtype::promoted},
+    {"floor_divide", ResultDtype::promoted}};
 
 /// The same into a given tensor, which is the last argument.
 constexpr const char* kInto[] = {
@@ -87,17 +87,18 @@ std::vector<int64_t> broadcast(const Tensors& tensors) {
   return sizes;
 }
 
-at::ScalarType dtype_of(Dtype dtype, const Tensors& tensors) {
-  if (dtype == Dtype::boolean) {
+at::ScalarType dtype_of(ResultDtype dtype, const Tensors& tensors) {
+  if (dtype == ResultDtype::boolean) {
     return at::kBool;
   }
-  return dtype == Dtype::promoted && tensors.size() > 1 ? at::result_type(tensors[0], tensors[1])
-                                                        : tensors[0].scalar_type();
+  return dtype == ResultDtype::promoted && tensors.size() > 1
+             ? at::result_type(tensors[0], tensors[1])
+             : tensors[0].scalar_type();
 }
 
 /// Strides are those of an argument that has all of the result's elements, if one has.
 struct ElementwiseShape : c10::OperatorKernel {
-  explicit ElementwiseShape(Dtype of)
+  explicit ElementwiseShape(ResultDtype of)
       : dtype(of) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -114,7 +115,7 @@ struct ElementwiseShape : c10::OperatorKernel {
     torch::jit::push(*stack, std::move(result));
   }
 
-  Dtype dtype;
+  ResultDtype dtype;
 };
 
 struct IntoShape : c10::OperatorKernel {

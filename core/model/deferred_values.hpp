@@ -2,9 +2,11 @@
 /// Values of parameters that are made later, in their shards: under ZeRO-3 no rank ever
 /// holds the whole model, nor makes it.
 ///
-///   mh::DeferredValues deferred;
-///   auto model = deferred.during([&] { return Model(...); }); // its values have no memory
-///   deferred.make(parameter, zeros);                          // its first values, over zeros
+/// ```cpp
+/// mh::DeferredValues deferred;
+/// auto model = deferred.during([&] { return mh::Model(*architecture, args); }); // its values have no memory
+/// deferred.make(parameter, zeros);                          // its first values, over zeros
+/// ```
 
 #include "megahost/parameter.hpp"
 

@@ -1,17 +1,18 @@
 #pragma once
 /// Calls of plugins' code, made so that its faults can be named.
 ///
-///     in_plugin(optimizer, "update", [&] { optimizer.update(items, update); });
+/// ```cpp
+/// mh::in_plugin(optimizer, "update", [&] { optimizer.update(items, update); });
+/// ```
 ///
 /// While the work runs, this thread's place is known: a signal that ends the process prints it
 /// (core/plugin/crash.hpp). An exception of the work comes out with the plugin, the call and the
 /// block:
 ///
-///   mh::Error, mh::InternalError, std::bad_alloc   as they are: they say what they are about
-///   c10::Error                                     the same exception, with the place as context
-///   other exceptions                               mh::Error: "the optimizer of plugin
-///                                                  org.example.lion threw std::out_of_range in
-///                                                  update: vector::at"
+///   Error, InternalError, std::bad_alloc   as they are: they say what they are about
+///   c10::Error                             the same exception, with the place as context
+///   other exceptions                       mh::Error: "the optimizer of plugin org.example.lion threw
+///                                          std::out_of_range in update: vector::at"
 ///
 /// The owner of an object follows from where its class lies: each plugin is a library of its own.
 

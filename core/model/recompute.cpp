@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// A computation that runs a second time, once.
-struct Job {
+struct SecondRun {
   Computation run;
   variable_list inputs;  // detached
   variable_list outputs; // outputs of the second run
@@ -35,11 +35,11 @@ struct Job {
 /// other input does.
 struct Recompute : torch::autograd::Function<Recompute> {
   struct Saved {
-    std::shared_ptr<Job> job;
+    std::shared_ptr<SecondRun> job;
   };
 
   static variable_list
-  forward(AutogradContext* ctx, at::TensorList inputs, const std::shared_ptr<Job>& job) {
+  forward(AutogradContext* ctx, at::TensorList inputs, const std::shared_ptr<SecondRun>& job) {
     save(ctx, Saved{job});
     return job->run({inputs.begin() + 1, inputs.end()});
   }
@@ -68,8 +68,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-std::shared_ptr<Job> make_job(const Computation& run, const variable_list& inputs) {
-  auto job = std::make_shared<Job>();
+std::shared_ptr<SecondRun> make_job(const Computation& run, const variable_list& inputs) {
+  auto job = std::make_shared<SecondRun>();
   job->run = run;
   for (const auto& input : inputs) {
     job->inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
@@ -77,7 +77,7 @@ std::shared_ptr<Job> make_job(const Computation& run, const variable_list& input
   return job;
 }
 
-variable_list first_run(const std::shared_ptr<Job>& job, const variable_list& inputs) {
+variable_list first_run(const std::shared_ptr<SecondRun>& job, const variable_list& inputs) {
   variable_list all = {at::empty({0}, inputs.at(0).options().dtype(at::kFloat)).requires_grad_()};
   all.insert(all.end(), inputs.begin(), inputs.end());
   return Recompute::apply(at::TensorList(all), job); // a vector would not be seen as inputs

@@ -53,7 +53,7 @@ bool has_documents(const StepContext& context) {
 /// The tokens that a pass changes. Two rows of a sample are of different kinds in some pass: the
 /// first pattern tells rows apart at every distance up to half of them, the second at every larger
 /// one. A microbatch of several samples tries several at once.
-struct Pattern {
+struct RowPattern {
   int64_t number = 0; ///< kind of the first sample's pattern; each further sample has the next kind
   bool odd = false;
 
@@ -86,7 +86,7 @@ public:
 
   /// The rows that a pattern changes in a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...],
   /// on its device.
-  [[nodiscard]] at::Tensor changed(const at::Tensor& x, const Pattern& pattern) const {
+  [[nodiscard]] at::Tensor changed(const at::Tensor& x, const RowPattern& pattern) const {
     const int64_t rows = x.size(0), batch = x.dim() > 1 ? x.size(1) : 1;
     const int64_t first =
         rows < tokens_ ? context_.mesh().coordinate(MeshAxis::tp) * rows : 0; // among arrays' rows
@@ -142,7 +142,7 @@ bool is_place(const std::string& array) {
          array.ends_with("token_index");
 }
 
-Batch with_other_tokens(const StepContext& context, const Pattern& pattern) {
+Batch with_other_tokens(const StepContext& context, const RowPattern& pattern) {
   Batch batch = context.batch();
   for (auto& [name, array] : batch.arrays) {
     int64_t seq = batch.seq;
@@ -195,7 +195,7 @@ public:
       , context_(context) {}
 
   /// Without a pattern as it is.
-  Outcome run(const Pattern* pattern) const {
+  Outcome run(const RowPattern* pattern) const {
     const Batch batch =
         pattern == nullptr ? context_.batch() : with_other_tokens(context_, *pattern);
     StepContext apart = context_.apart(batch);
@@ -244,8 +244,8 @@ public:
   }
 
   /// Compares what the pattern did not change.
-  void
-  compare(const State& sound, const State& found, const Pattern& pattern, const char* what) const {
+  void compare(const State& sound, const State& found, const RowPattern& pattern, const char* what)
+      const {
     for (const auto& [name, activation] : sound) {
       if (!is_checked(activation) || !found.has(name)) {
         continue;
@@ -267,7 +267,7 @@ private:
            (documents_ || split_over(activation.dims, context_) != MeshAxis::pp);
   }
 
-  [[nodiscard]] at::Tensor spoilt(const Activation& activation, const Pattern* pattern) const {
+  [[nodiscard]] at::Tensor spoilt(const Activation& activation, const RowPattern* pattern) const {
     const at::Tensor value = activation.value.detach();
     return pattern == nullptr || !is_checked(activation)
                ? value.clone()
@@ -362,7 +362,7 @@ State check_token_mixing(const TriedBlock& block, const State& state, const Step
   const int64_t kinds = several ? 1 : 2; // several samples try both at once
   for (int64_t number = 0; number < kinds; ++number) {
     for (const bool odd : {false, true}) {
-      const Pattern pattern{number, odd};
+      const RowPattern pattern{number, odd};
       const Outcome found = trial.run(&pattern);
       trial.compare(sound.results, found.results, pattern, "a token's row of its");
       trial.compare(

@@ -1,6 +1,6 @@
 #include "megahost/nn/decoder.hpp"
 
-#include "core/nn/decoder_words.hpp"
+#include "core/nn/decoder_embedding.hpp"
 #include "core/nn/multi_token_prediction.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
@@ -62,7 +62,7 @@ public:
 
 private:
   Axis embed_;
-  DecoderWords words_;
+  DecoderEmbedding words_;
 };
 
 NormPlacement norm_placement(const std::string& name) {

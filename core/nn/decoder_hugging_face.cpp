@@ -259,9 +259,9 @@ void plain_window(Table& f) {
   }
   List layers;
   for (int64_t i = 0; i < f.find("layers")->as_integer(); ++i) {
-    const List& words = pattern.as_array();
+    const List& kinds = pattern.as_array();
     layers.push_back(
-        words.empty() ? Value("window") : words[static_cast<size_t>(i) % words.size()]
+        kinds.empty() ? Value("window") : kinds[static_cast<size_t>(i) % kinds.size()]
     );
   }
   Value made(std::move(layers));

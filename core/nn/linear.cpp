@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// The inputs of the Function in addition to its tensors; the layer and the step outlive it.
-struct Call {
+struct LinearCall {
   const Linear::Plan* plan;
   const Mesh* mesh;
   Parameter* weight;
@@ -32,7 +32,7 @@ struct Call {
 /// A conversion of the layer's input or output, which goes on until it is waited for; `mine`: of a
 /// tensor that has no other user. In the checking mode nothing may get lost in it.
 Pending converted(
-    const Call& call,
+    const LinearCall& call,
     const at::Tensor& x,
     const Placement& from,
     const Placement& to,
@@ -50,7 +50,7 @@ Pending converted(
 
 /// The same of gradients, on their way back.
 Pending converted_back(
-    const Call& call,
+    const LinearCall& call,
     const at::Tensor& dy,
     const Placement& from,
     const Placement& to,
@@ -91,14 +91,14 @@ apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  using Saved = Call;
+  using Saved = LinearCall;
 
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
       const at::Tensor& weight,
       const std::optional<at::Tensor>& bias,
-      const Call& call
+      const LinearCall& call
   ) {
     const auto& plan = *call.plan;
     ctx->save_for_backward({x, weight});
@@ -230,7 +230,7 @@ at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
          .remember = at::GradMode::is_enabled() && !context.mode().tokens_apart}
     );
   }
-  const Call call{&plan_, &context.mesh(), weight_, bias_, queue, context.mode().checking};
+  const LinearCall call{&plan_, &context.mesh(), weight_, bias_, queue, context.mode().checking};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   const auto& name = weight_->pieces.front().name;
   const at::Tensor input = checked(x, plan_.in, name, "input", context);

@@ -85,16 +85,16 @@ double attention_seconds(const PlanEvent& event, const Machine& machine) {
 }
 
 /// A rank's links to the other members of a group.
-struct Level {
+struct LinkLevel {
   double bytes_per_second, latency;
   double channels = 1; ///< share of the channels that a collective uses
 };
 
-Level level_of(const PlannedCollective& collective, const Machine& machine) {
+LinkLevel level_of(const PlannedCollective& collective, const Machine& machine) {
   const auto& hardware = machine.hardware;
   const auto& fit = machine.calibration;
   const auto& members = collective.group->members;
-  const Level links{1e9 * hardware.link_gb_s * fit.link, 1e-6 * fit.link_us};
+  const LinkLevel links{1e9 * hardware.link_gb_s * fit.link, 1e-6 * fit.link_us};
   std::map<int64_t, int64_t> by_node;
   if (collective.peer >= 0) { // the neighbours of a ring, or of a pipeline
     by_node[members.front() / hardware.ranks_per_node] = 1;
@@ -149,11 +149,11 @@ double event_time(const PlanEvent& event, const Machine& machine) {
 
 namespace {
 
-double transfer_seconds(double bytes, const Level& level) {
+double transfer_seconds(double bytes, const LinkLevel& level) {
   return level.latency + (level.bytes_per_second > 0 ? bytes / level.bytes_per_second : 0);
 }
 
-double seconds_at(const PlannedCollective& collective, double bytes, const Level& level) {
+double seconds_at(const PlannedCollective& collective, double bytes, const LinkLevel& level) {
   const auto n = static_cast<double>(collective.group->members.size());
   const double rate = level.bytes_per_second, latency = level.latency;
   if (collective.host || n < 2) {
@@ -175,12 +175,13 @@ double seconds_at(const PlannedCollective& collective, double bytes, const Level
   return transfer_seconds(bytes, level);
 }
 
-double seconds_at(const PlannedCollective& collective, const Level& level) {
+double seconds_at(const PlannedCollective& collective, const LinkLevel& level) {
   return seconds_at(collective, static_cast<double>(collective.bytes), level);
 }
 
 /// A piece for each rank is a transfer to it; fewer are collectives of their own.
-double seconds_in_pieces(const PlannedCollective& collective, int64_t pieces, const Level& level) {
+double
+seconds_in_pieces(const PlannedCollective& collective, int64_t pieces, const LinkLevel& level) {
   const auto count = static_cast<double>(pieces);
   const auto bytes = static_cast<double>(collective.bytes);
   if (pieces < static_cast<int64_t>(collective.group->members.size())) {
@@ -215,9 +216,9 @@ double PassTime::total() const {
 namespace {
 
 /// One pass, event by event.
-class Clock {
+class EventClock {
 public:
-  Clock(
+  EventClock(
       std::span<const PlanEvent> events,
       const std::vector<PlannedCollective>& collectives,
       const Machine& machine
@@ -270,7 +271,7 @@ private:
     double& end = free_[axis];
     begun_[number] = {number, now_};
     const bool sends = collective.is("send"); // overlapped with what it receives
-    const Level level = level_of(collective, machine_);
+    const LinkLevel level = level_of(collective, machine_);
     const size_t product = partner(i);
     const double seconds = sends                      ? 0
                            : product < events_.size() ? in_sight(i, product, level)
@@ -337,7 +338,7 @@ private:
   /// for each rank, its own is a gather's first and a reduce-scatter's last, and there already; the
   /// last of fewer is overlapped with nothing. Nor is the GEMM's last piece after a gather, its
   /// first before a sum.
-  double in_sight(size_t i, size_t product, const Level& level) {
+  double in_sight(size_t i, size_t product, const LinkLevel& level) {
     const bool own = pieces_of(i) == static_cast<int64_t>(collective(i).group->members.size());
     const double others = 1 - 1 / static_cast<double>(pieces_of(i));
     const double seconds = seconds_in_pieces(collective(i), pieces_of(i), level);
@@ -420,7 +421,7 @@ PassTime pass_time(
     const Machine& machine,
     const std::map<size_t, double>& under_way
 ) {
-  return Clock(events, collectives, machine).run(under_way);
+  return EventClock(events, collectives, machine).run(under_way);
 }
 
 } // namespace mh

@@ -3,10 +3,12 @@
 /// collectives, and the memory of its tensors if that is on the Meta device. On other devices the
 /// duration of each is recorded, too.
 ///
-///     mh::PlanRecorder recorder;
-///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
-///     ... a step ...
-///     recorder.events()
+/// ```cpp
+/// mh::PlanRecorder recorder;
+/// mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
+/// // a step
+/// const auto& events = recorder.events();
+/// ```
 
 #include "core/kernels/planned_gpu.hpp"
 #include "core/memory/counting_allocator.hpp"

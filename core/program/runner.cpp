@@ -19,7 +19,7 @@ namespace mh::program {
 namespace {
 
 using at::Tensor;
-using Buffer = ProgramDevice::Buffer;
+using DeviceBuffer = ProgramDevice::Buffer;
 
 /// A step of so many microbatches, compiled.
 struct Compiled {
@@ -47,8 +47,8 @@ public:
     number("optimizer.lr", options.update.lr);
     number("optimizer.weight_decay", weights_.weight_decay());
     number("optimizer.step", options.update.step);
-    std::vector<std::unique_ptr<Buffer>> others;
-    std::vector<const Buffer*> arguments;
+    std::vector<std::unique_ptr<DeviceBuffer>> others;
+    std::vector<const DeviceBuffer*> arguments;
     for (const auto& tensor : tensors_) {
       arguments.push_back(tensor.get());
     }
@@ -132,8 +132,9 @@ private:
   Weights& weights_;
   Host& host_;
   const ProgramDevice& device_;
-  std::map<int64_t, Compiled> compiled_;         // by microbatches
-  std::vector<std::unique_ptr<Buffer>> tensors_; // tensors of a checkpoint; empty: the host's count
+  std::map<int64_t, Compiled> compiled_; // by microbatches
+  std::vector<std::unique_ptr<DeviceBuffer>>
+      tensors_; // tensors of a checkpoint; empty: the host's count
   bool fetched_ = true;
 };
 

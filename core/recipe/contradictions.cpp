@@ -118,7 +118,7 @@ private:
 
   /// Ranks that are there but not used.
   void world() {
-    std::vector<std::string> keys{degree_key(MeshAxis::dp)}, words;
+    std::vector<std::string> keys{degree_key(MeshAxis::dp)}, names;
     for (const std::string& key : degree_keys()) {
       if (key != keys.front()) {
         keys.push_back(key);
@@ -129,14 +129,14 @@ private:
     }
     for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::pp, MeshAxis::cp}) {
       if (const std::string key = degree_key(axis); !key.empty()) {
-        words.push_back(key.substr(key.find('.') + 1));
+        names.push_back(key.substr(key.find('.') + 1));
       }
     }
     const int64_t one = model_ranks(), copies = degree(MeshAxis::dp), used = one * copies;
     if (used < facts_.world) { // more than there are: who starts the run says how to start them
       report(
           keys,
-          "the layout has " + text(used) + " ranks (" + join(words, " x ") + " = " + text(one) +
+          "the layout has " + text(used) + " ranks (" + join(names, " x ") + " = " + text(one) +
               ", data " + text(copies) + "), the run has " + text(facts_.world),
           facts_.world % one == 0
               ? "parallel.data " + text(facts_.world / one) + ", or \"auto\", uses them all"

@@ -10,19 +10,17 @@ namespace mh {
 
 namespace {
 
-using Json = nlohmann::json;
-
 /// Sources are written once, and named by their place in a list.
 class Packer {
 public:
-  Json value(const Value& value) {
+  nlohmann::json value(const Value& value) {
     return {payload(value), origin(value.origin), static_cast<int>(value.type())};
   }
 
-  [[nodiscard]] Json sources() const { return sources_; }
+  [[nodiscard]] nlohmann::json sources() const { return sources_; }
 
 private:
-  Json origin(const Origin& origin) {
+  nlohmann::json origin(const Origin& origin) {
     if (!origin.source) {
       return nullptr;
     }
@@ -33,7 +31,7 @@ private:
     return {known->second, origin.line, origin.column, origin.length};
   }
 
-  Json payload(const Value& value) {
+  nlohmann::json payload(const Value& value) {
     switch (value.type()) {
     case Value::Type::null:
       return nullptr;
@@ -46,7 +44,7 @@ private:
     case Value::Type::string:
       return value.as_string();
     case Value::Type::array: {
-      Json items = Json::array();
+      nlohmann::json items = nlohmann::json::array();
       for (const Value& item : value.as_array()) {
         items.push_back(this->value(item));
       }
@@ -55,7 +53,7 @@ private:
     case Value::Type::table:
       break;
     }
-    Json entries = Json::array();
+    nlohmann::json entries = nlohmann::json::array();
     for (const auto& entry : value.as_table()) {
       entries.push_back({entry.key, origin(entry.key_origin), this->value(entry.value)});
     }
@@ -63,32 +61,32 @@ private:
   }
 
   std::map<const Source*, size_t> places_;
-  Json sources_ = Json::array();
+  nlohmann::json sources_ = nlohmann::json::array();
 };
 
 class Unpacker {
 public:
-  explicit Unpacker(const Json& sources) {
-    for (const Json& source : sources) {
+  explicit Unpacker(const nlohmann::json& sources) {
+    for (const nlohmann::json& source : sources) {
       sources_.push_back(std::make_shared<const Source>(Source{source[0], source[1], source[2]}));
     }
   }
 
-  [[nodiscard]] Value value(const Json& packed) const {
+  [[nodiscard]] Value value(const nlohmann::json& packed) const {
     Value value = content(packed[0], static_cast<Value::Type>(packed[2].get<int>()));
     value.origin = origin(packed[1]);
     return value;
   }
 
 private:
-  [[nodiscard]] Origin origin(const Json& packed) const {
+  [[nodiscard]] Origin origin(const nlohmann::json& packed) const {
     if (packed.is_null()) {
       return {};
     }
     return {sources_.at(packed[0]), packed[1], packed[2], packed[3]};
   }
 
-  [[nodiscard]] Value content(const Json& packed, Value::Type type) const {
+  [[nodiscard]] Value content(const nlohmann::json& packed, Value::Type type) const {
     switch (type) {
     case Value::Type::null:
       return {};
@@ -102,7 +100,7 @@ private:
       return packed.get<std::string>();
     case Value::Type::array: {
       Value::Array items;
-      for (const Json& item : packed) {
+      for (const nlohmann::json& item : packed) {
         items.push_back(value(item));
       }
       return items;
@@ -111,7 +109,7 @@ private:
       break;
     }
     Table table;
-    for (const Json& entry : packed) {
+    for (const nlohmann::json& entry : packed) {
       table.set(entry[0], value(entry[2]), origin(entry[1]));
     }
     return table;
@@ -124,29 +122,29 @@ private:
 
 std::string pack_files(const std::string& asked, const RecipeFiles& files) {
   Packer packer;
-  Json layers = Json::array();
+  nlohmann::json layers = nlohmann::json::array();
   for (const Layer& layer : files.layers) {
     layers.push_back({layer.name, packer.value(layer.tree)});
   }
-  const Json all{
+  const nlohmann::json all{
       {"asked", asked},
       {"file", files.file},
       {"files", files.files},
       {"layers", std::move(layers)},
       {"sources", packer.sources()}};
   std::string bytes;
-  Json::to_cbor(all, bytes);
+  nlohmann::json::to_cbor(all, bytes);
   return bytes;
 }
 
 std::optional<RecipeFiles> unpack_files(const std::string& asked, std::string_view bytes) {
-  const Json all = Json::from_cbor(bytes);
+  const nlohmann::json all = nlohmann::json::from_cbor(bytes);
   if (all.at("asked") != asked) {
     return std::nullopt;
   }
   const Unpacker unpacker(all.at("sources"));
   RecipeFiles files{all.at("file"), {}, all.at("files")};
-  for (const Json& layer : all.at("layers")) {
+  for (const nlohmann::json& layer : all.at("layers")) {
     files.layers.push_back({layer[0], unpacker.value(layer[1])});
   }
   return files;

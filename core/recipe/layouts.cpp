@@ -143,17 +143,17 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
 }
 
 std::string layout_words(const Value& parallel, const Schema& fields) {
-  std::vector<std::string> words;
+  std::vector<std::string> settings;
   for (const auto& entry : parallel.as_table()) {
     const Value& value = entry.value;
     const std::string text = value.is_string() ? value.as_string() : to_text(value);
     const Field* field = fields.find(entry.key);
     const bool usual = field != nullptr && value == field->default_value;
     if (!usual && text != "0" && text != "false") {
-      words.push_back(entry.key + (text == "true" ? "" : " " + text));
+      settings.push_back(entry.key + (text == "true" ? "" : " " + text));
     }
   }
-  return join(words);
+  return join(settings);
 }
 
 } // namespace mh

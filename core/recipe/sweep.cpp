@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMostPoints = 1'000'000'000'000'000;
 
-using Axis = std::pair<std::string, Value>; // key and its list
+using SweptKey = std::pair<std::string, Value>; // key and its list
 
 [[noreturn]] void refuse(const Value& at, const std::string& key, const std::string& message) {
   throw RecipeError({{at.origin, key, message, "", ""}});
@@ -44,7 +44,7 @@ bool is_range(const Value& value) {
 }
 
 /// The leaves of a table by dotted key: lists, and ranges.
-void collect(const Value& table, const std::string& path, std::vector<Axis>& axes) {
+void collect(const Value& table, const std::string& path, std::vector<SweptKey>& axes) {
   for (const auto& entry : table.as_table()) {
     const std::string key = path.empty() ? entry.key : path + "." + entry.key;
     if (entry.value.is_table() && !is_range(entry.value)) {
@@ -55,9 +55,9 @@ void collect(const Value& table, const std::string& path, std::vector<Axis>& axe
   }
 }
 
-std::vector<Axis> axes_of(const Value& sweep, const char* part) {
+std::vector<SweptKey> axes_of(const Value& sweep, const char* part) {
   const Value* table = sweep.find(part);
-  std::vector<Axis> axes;
+  std::vector<SweptKey> axes;
   if (table == nullptr) {
     return axes;
   }
@@ -69,7 +69,7 @@ std::vector<Axis> axes_of(const Value& sweep, const char* part) {
   return axes;
 }
 
-const Value::Array& list_of(const Axis& axis, const char* part) {
+const Value::Array& list_of(const SweptKey& axis, const char* part) {
   const auto& [key, value] = axis;
   if (!value.is_array() || value.as_array().empty()) {
     refuse(
@@ -82,7 +82,7 @@ const Value::Array& list_of(const Axis& axis, const char* part) {
 }
 
 /// Values that share a place with the list they stand in, where they have none.
-std::pair<std::string, Value> setting(const Axis& axis, size_t index) {
+std::pair<std::string, Value> setting(const SweptKey& axis, size_t index) {
   Value value = axis.second.as_array()[index];
   if (!value.origin.source) {
     value.origin = axis.second.origin;
@@ -92,7 +92,7 @@ std::pair<std::string, Value> setting(const Axis& axis, size_t index) {
 
 std::vector<SweepPoint> grid_points(const Value& sweep) {
   std::vector<SweepPoint> points{{}};
-  for (const Axis& axis : axes_of(sweep, "grid")) {
+  for (const SweptKey& axis : axes_of(sweep, "grid")) {
     std::vector<SweepPoint> more;
     for (const SweepPoint& point : points) {
       for (size_t i = 0; i < list_of(axis, "grid").size(); ++i) {
@@ -106,13 +106,13 @@ std::vector<SweepPoint> grid_points(const Value& sweep) {
 }
 
 std::vector<SweepPoint> zip_points(const Value& sweep) {
-  const std::vector<Axis> axes = axes_of(sweep, "zip");
+  const std::vector<SweptKey> axes = axes_of(sweep, "zip");
   if (axes.empty()) {
     return {{}};
   }
   const size_t length = list_of(axes.front(), "zip").size();
   std::vector<SweepPoint> points(length);
-  for (const Axis& axis : axes) {
+  for (const SweptKey& axis : axes) {
     if (list_of(axis, "zip").size() != length) {
       refuse(
           axis.second,
@@ -177,7 +177,7 @@ private:
 };
 
 /// A number of the range, whole where both ends are.
-Value drawn(const Axis& axis, Draw& draw) {
+Value drawn(const SweptKey& axis, Draw& draw) {
   const auto& [key, range] = axis;
   const double share = draw.share();
   if (range.is_array() && !range.as_array().empty()) {
@@ -223,16 +223,16 @@ int64_t whole(const Value& table, const char* key, int64_t otherwise) {
   return value != nullptr ? value->as_integer() : otherwise;
 }
 
-std::vector<Axis> random_axes(const Value& sweep) {
-  std::vector<Axis> axes = axes_of(sweep, "random");
-  std::erase_if(axes, [](const Axis& axis) {
+std::vector<SweptKey> random_axes(const Value& sweep) {
+  std::vector<SweptKey> axes = axes_of(sweep, "random");
+  std::erase_if(axes, [](const SweptKey& axis) {
     return axis.first == "count" || axis.first == "seed";
   });
   return axes;
 }
 
 std::vector<SweepPoint> random_points(const Value& sweep) {
-  const std::vector<Axis> axes = random_axes(sweep);
+  const std::vector<SweptKey> axes = random_axes(sweep);
   if (axes.empty()) {
     return {{}};
   }
@@ -240,7 +240,7 @@ std::vector<SweepPoint> random_points(const Value& sweep) {
   std::vector<SweepPoint> points(static_cast<size_t>(whole(table, "count", 10)));
   Draw draw(static_cast<uint64_t>(whole(table, "seed", 1)));
   for (SweepPoint& point : points) {
-    for (const Axis& axis : axes) {
+    for (const SweptKey& axis : axes) {
       Value value = drawn(axis, draw);
       value.origin = axis.second.origin;
       point.values.emplace_back(axis.first, std::move(value));
@@ -288,11 +288,11 @@ std::vector<std::string> split_values(const std::string& text) {
   return parts;
 }
 
-struct Word {
+struct PointValue {
   std::string key, value;
 };
 
-Word word_of(const std::string& option, const std::string& text) {
+PointValue word_of(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
     throw Error(
@@ -312,7 +312,7 @@ Value value_of(const std::string& key, const std::string& text) {
   return *value;
 }
 
-Value list_value(const Word& word) {
+Value list_value(const PointValue& word) {
   Value::Array list;
   for (const std::string& item : split_values(word.value)) {
     list.push_back(value_of(word.key, item));
@@ -322,7 +322,7 @@ Value list_value(const Word& word) {
   return value;
 }
 
-Value range_value(const Word& word) {
+Value range_value(const PointValue& word) {
   const bool by_logarithm = word.value.starts_with("log:");
   const std::string range = by_logarithm ? word.value.substr(4) : word.value;
   const size_t dots = range.find("..");
@@ -377,7 +377,7 @@ std::vector<SweepPoint> sweep_points(const Value& sweep) {
 int64_t count_points(const Value& sweep) {
   require_parts(sweep);
   double count = static_cast<double>(list_points(sweep).size() * zip_points(sweep).size());
-  for (const Axis& axis : axes_of(sweep, "grid")) {
+  for (const SweptKey& axis : axes_of(sweep, "grid")) {
     count *= static_cast<double>(list_of(axis, "grid").size());
   }
   if (!random_axes(sweep).empty()) {
@@ -395,7 +395,7 @@ SweepWords sweep_words(
   SweepWords words;
   Table grid, zip, random;
   for (const std::string& text : sets) {
-    const Word word = word_of("--set", text);
+    const PointValue word = word_of("--set", text);
     if (split_values(word.value).size() > 1) {
       grid.set(word.key, list_value(word));
     } else {
@@ -403,11 +403,11 @@ SweepWords sweep_words(
     }
   }
   for (const std::string& text : zips) {
-    const Word word = word_of("--zip", text);
+    const PointValue word = word_of("--zip", text);
     zip.set(word.key, list_value(word));
   }
   for (const std::string& text : randoms) {
-    const Word word = word_of("--random", text);
+    const PointValue word = word_of("--random", text);
     random.set(word.key, range_value(word));
   }
   if (!randoms.empty()) {

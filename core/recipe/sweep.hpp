@@ -1,13 +1,15 @@
 #pragma once
 /// Families of recipes: the table `sweep`, or the command line's words, as a list of points.
 ///
-///     sweep = {
-///       grid   = { ["optimizer.lr"] = { 1e-4, 3e-4 }, ["batch.global"] = { 8, 16 } },
-///       zip    = { ["model.layers"] = { 4, 8 }, ["model.hidden"] = { 256, 512 } },
-///       list   = { { ["train.seed"] = 1 }, { ["train.seed"] = 2, notes = { published = 5 } } },
-///       random = { count = 20, seed = 1, ["optimizer.lr"] = { from = 1e-5, to = 1e-3, log = true }
-///       },
-///     }
+/// ```lua
+/// sweep = {
+///   grid   = { ["optimizer.lr"] = { 1e-4, 3e-4 }, ["batch.global"] = { 8, 16 } },
+///   zip    = { ["model.layers"] = { 4, 8 }, ["model.hidden"] = { 256, 512 } },
+///   list   = { { ["train.seed"] = 1 }, { ["train.seed"] = 2, notes = { published = 5 } } },
+///   random = { count = 20, seed = 1, ["optimizer.lr"] = { from = 1e-5, to = 1e-3, log = true }
+///   },
+/// }
+/// ```
 ///
 /// Each part is a list of points, and a sweep is each point of one part with each of the others.
 

@@ -7,23 +7,23 @@
 namespace mh {
 namespace {
 
-struct Box {
+struct SliceBox {
   std::vector<int64_t> start, size;
 };
 
 /// The boxes that cover elements [begin, end) of a contiguous tensor.
-std::vector<Box> boxes(at::IntArrayRef sizes, int64_t begin, int64_t end) {
+std::vector<SliceBox> boxes(at::IntArrayRef sizes, int64_t begin, int64_t end) {
   if (sizes.size() == 1) {
     return {{{begin}, {end - begin}}};
   }
   const auto inner = sizes.slice(1);
   const int64_t width = c10::multiply_integers(inner);
-  std::vector<Box> all;
+  std::vector<SliceBox> all;
   while (begin < end) {
     const int64_t row = begin / width;
     const int64_t column = begin % width;
     if (column == 0 && end - begin >= width) {
-      Box rows{{row}, {(end - begin) / width}};
+      SliceBox rows{{row}, {(end - begin) / width}};
       rows.start.resize(sizes.size(), 0);
       rows.size.insert(rows.size.end(), inner.begin(), inner.end());
       begin += rows.size[0] * width;

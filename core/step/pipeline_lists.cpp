@@ -25,9 +25,9 @@ struct Leg {
 };
 
 /// When each pass would be done if transfers took no time, in units of one pass.
-class Order {
+class PassOrder {
 public:
-  Order(const PipelineSchedule::Args& args, const InstructionLists& passes)
+  PassOrder(const PipelineSchedule::Args& args, const InstructionLists& passes)
       : args_(args)
       , passes_(passes)
       , next_(passes.size())
@@ -195,7 +195,7 @@ with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passe
   if (args.stages == 1) {
     return passes;
   }
-  const std::vector<Leg> legs = Order(args, passes).legs();
+  const std::vector<Leg> legs = PassOrder(args, passes).legs();
   InstructionLists lists;
   for (size_t stage = 0; stage < passes.size(); ++stage) {
     lists.push_back(list_of(args, static_cast<int64_t>(stage), passes[stage], legs));

@@ -72,7 +72,7 @@ std::string differences_text(const Value& used, const Value& other, const std::s
 
 /// Whether two schedules say the same numbers over both of their lengths: a constant rate does not
 /// ask how long a run is.
-bool same_values(const Schedule& a, const Schedule& b, int64_t length) {
+bool same_values(const UpdateSchedule& a, const UpdateSchedule& b, int64_t length) {
   constexpr int64_t kPoints = 64;
   for (int64_t point = 0; point <= kPoints; ++point) {
     const int64_t count = length / kPoints * point + length % kPoints * point / kPoints;
@@ -98,7 +98,7 @@ ScheduleTerms schedule_terms(const Recipe& recipe) {
       .length = recipe.train.iters ? *recipe.train.iters : recipe.train.samples.value_or(0)};
 }
 
-Schedule::Schedule(ScheduleTerms terms, Host& host)
+UpdateSchedule::UpdateSchedule(ScheduleTerms terms, Host& host)
     : terms_(std::move(terms))
     , lr_(host.make<LrSchedule>(
           terms_.lr_schedule,
@@ -107,11 +107,11 @@ Schedule::Schedule(ScheduleTerms terms, Host& host)
            .train_samples = terms_.by_samples ? terms_.length : 0}
       )) {}
 
-double Schedule::lr(const Completed& completed) const {
+double UpdateSchedule::lr(const Completed& completed) const {
   return in_plugin(*lr_, "lr", [&] { return lr_->lr(completed); });
 }
 
-double Schedule::weight_decay(const Completed& completed) const {
+double UpdateSchedule::weight_decay(const Completed& completed) const {
   const double end = terms_.weight_decay, start = terms_.weight_decay_start.value_or(0);
   if (terms_.weight_decay_schedule == "constant") {
     return end;
@@ -124,13 +124,13 @@ double Schedule::weight_decay(const Completed& completed) const {
   return start + (end - start) * share;
 }
 
-std::string Schedule::text() const {
+std::string UpdateSchedule::text() const {
   return to_text(as_value(terms_));
 }
 
 LongerRun rates_of_longer_run(
     const Recipe& recipe,
-    const Schedule& schedule,
+    const UpdateSchedule& schedule,
     const Completed& completed,
     int64_t length,
     Host& host
@@ -139,10 +139,10 @@ LongerRun rates_of_longer_run(
   (longer.train.iters ? longer.train.iters : longer.train.samples) = length;
   return {
       .kept = schedule.lr(completed),
-      .recipe = Schedule(schedule_terms(longer), host).lr(completed)};
+      .recipe = UpdateSchedule(schedule_terms(longer), host).lr(completed)};
 }
 
-Schedule resumed(
+UpdateSchedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 ) {
   const ScheduleTerms ours = schedule_terms(recipe);
@@ -152,7 +152,7 @@ Schedule resumed(
   const ScheduleTerms theirs = saved_terms(saved, host);
   const bool keep = recipe.lr_schedule.on_resume == "checkpoint";
   const ScheduleTerms &used = keep ? theirs : ours, &other = keep ? ours : theirs;
-  Schedule schedule(used, host);
+  UpdateSchedule schedule(used, host);
   const std::string changed =
       differences_text(as_value(used), as_value(other), keep ? "recipe" : "checkpoint");
   const bool same = used.by_samples == other.by_samples &&

@@ -27,10 +27,10 @@ struct ScheduleTerms {
 
 [[nodiscard]] MH_API ScheduleTerms schedule_terms(const Recipe& recipe);
 
-class MH_API Schedule {
+class MH_API UpdateSchedule {
 public:
   /// Throws:  mh::Error if the schedule's own values contradict one another
-  Schedule(ScheduleTerms terms, Host& host);
+  UpdateSchedule(ScheduleTerms terms, Host& host);
 
   /// The learning rate of the next update.
   [[nodiscard]] double lr(const Completed& completed) const;
@@ -57,7 +57,7 @@ struct LongerRun {
 /// `length`: the new train.iters, or train.samples where the recipe has that.
 [[nodiscard]] LongerRun rates_of_longer_run(
     const Recipe& recipe,
-    const Schedule& schedule,
+    const UpdateSchedule& schedule,
     const Completed& completed,
     int64_t length,
     Host& host
@@ -66,7 +66,7 @@ struct LongerRun {
 /// The schedule of a run that continues from a checkpoint with the schedule `saved`:
 /// `lr_schedule.on_resume` decides which of the two applies. If they differ, `notes` gets a
 /// sentence.
-[[nodiscard]] Schedule resumed(
+[[nodiscard]] UpdateSchedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 );
 

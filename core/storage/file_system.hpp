@@ -2,9 +2,11 @@
 /// Files and folders of a machine behind one small interface, so that a test can make every
 /// operation fail, or look at the disk as a crash would leave it.
 ///
-///     mh::write_file("a/notes.txt", "text");    // complete and synced, or an exception
-///     mh::replace_file("a/notes.txt", "other"); // readers see the old text or the new one
-///     std::string text = mh::read_file("a/notes.txt", 1 << 20);
+/// ```cpp
+/// mh::write_file("a/notes.txt", "text");    // complete and synced, or an exception
+/// mh::replace_file("a/notes.txt", "other"); // readers see the old text or the new one
+/// std::string text = mh::read_file("a/notes.txt", 1 << 20);
+/// ```
 ///
 /// Paths that a person names and other programs open (reports, recipes, corpora, a run's log) are
 /// files and go through here; data that may lie in an object store go through `Storage`.

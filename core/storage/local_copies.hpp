@@ -2,9 +2,11 @@
 /// Copies of a store's objects in a folder of this machine, for what is mapped into memory or read
 /// again and again: corpora and tokenizers.
 ///
-///     mh::LocalCopies copies({.folder = "/local/cache", .limit = 100'000'000'000});
-///     mh::Path prefix = copies.copy(storage, "s3://bucket/corpus", mh::CopiedFor::corpus);
-///     // /local/cache/corpus-0123456789abcdef/corpus, next to which lie corpus.bin and corpus.idx
+/// ```cpp
+/// mh::LocalCopies copies({.folder = "/local/cache", .limit = 100'000'000'000});
+/// mh::Path prefix = copies.copy(storage, "s3://bucket/corpus", mh::CopiedFor::corpus);
+/// // /local/cache/corpus-0123456789abcdef/corpus, next to which lie corpus.bin and corpus.idx
+/// ```
 ///
 /// The objects of a path are copied as a whole into a folder of their own, whose name has a hash of
 /// the path and of each object's size and version. So a copy never changes, and an object that did

@@ -2,8 +2,10 @@
 /// Objects in memory, as a store would hold them: whole or not there, and gone with the process. It
 /// can fail or stop at any call, for tests of what must survive that.
 ///
-///     mh::MemoryStorage store;
-///     store.fault = {.at = store.calls + 7, .code = EIO};  // the 7th call from now, and all later
+/// ```cpp
+/// mh::MemoryStorage store;
+/// store.fault = {.at = store.calls + 7, .code = EIO};  // the 7th call from now, and all later
+/// ```
 
 #include "megahost/storage.hpp"
 

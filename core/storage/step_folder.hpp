@@ -7,12 +7,14 @@
 ///     root/step-000000001000.2/manifest    step 1000 saved again; the highest number counts
 ///     root/LATEST                          the newest folder's name, for people and scripts
 ///
-///     mh::StepFolder folder(storage, "runs/a/checkpoints", "manifest", warn);
-///     folder.recover();
-///     const mh::Path directory = folder.begin(1000);
-///     ... put objects into `directory`, new ones each ...
-///     folder.commit(1000, manifest);
-///     folder.keep_last(3, verify);
+/// ```cpp
+/// mh::StepFolder folder(storage, "runs/a/checkpoints", "manifest", warn);
+/// folder.recover();
+/// const mh::Path directory = folder.begin(1000);
+/// // put objects into `directory`, new ones each
+/// folder.commit(1000, manifest);
+/// folder.keep_last(3, verify);
+/// ```
 ///
 /// A folder is written once, its manifest last, and removed manifest first: no object ever changes,
 /// so that the same holds on a disk and in an object store.

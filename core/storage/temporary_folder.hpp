@@ -1,8 +1,10 @@
 #pragma once
 /// A folder below TMPDIR that goes with the object.
 ///
-///     const mh::TemporaryFolder folder("megahost-check");
-///     mh::replace_file(folder.path() / "notes", "...");
+/// ```cpp
+/// const mh::TemporaryFolder folder("megahost-check");
+/// mh::replace_file(folder.path() / "notes", "...");
+/// ```
 
 #include "megahost/error.hpp"
 

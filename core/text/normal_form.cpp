@@ -14,7 +14,7 @@ namespace {
 constexpr char32_t kHangul = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTrail = 0x11A7;
 constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;
 
-struct Change {
+struct FormChange {
   uint8_t kind = 0; // as in unicode_data.hpp
   uint8_t length = 0;
   const uint32_t* parts = nullptr;
@@ -29,7 +29,7 @@ struct Tables {
   Tables() {
     for (size_t i = 0; i < data::kDecompositionsSize;) {
       const uint32_t head = data::kDecompositions[i];
-      const Change change{
+      const FormChange change{
           static_cast<uint8_t>(head >> 6 & 3),
           static_cast<uint8_t>(head & 63),
           data::kDecompositions + i + 1};
@@ -49,7 +49,7 @@ struct Tables {
     }
   }
 
-  std::unordered_map<char32_t, Change> changes;
+  std::unordered_map<char32_t, FormChange> changes;
   std::unordered_map<uint64_t, char32_t> composed;
   std::unordered_map<char32_t, uint8_t> classes;
 

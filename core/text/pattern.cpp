@@ -22,12 +22,12 @@ namespace {
   );
 }
 
-struct Named {
+struct NamedSet {
   std::string_view name;
   Categories set;
 };
 
-constexpr Named kSets[] = {
+constexpr NamedSet kSets[] = {
     {"L", kLetters},
     {"Letter", kLetters},
     {"Lu", set_of(Category::Lu)},
@@ -217,7 +217,7 @@ private:
       inverted = !inverted;
       name.remove_prefix(1);
     }
-    const auto* found = std::ranges::find(kSets, name, &Named::name);
+    const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
     if (found == std::end(kSets)) {
       refuse(
           where_, "the class " + string_text(name.substr(0, 40)) + " of characters is not known"

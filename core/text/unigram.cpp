@@ -12,7 +12,7 @@ namespace {
 
 /// The last piece of the best way to a place.
 template <class Sum>
-struct Node {
+struct BestPiece {
   Sum score = 0;
   int32_t id = kNoId; // kNoId: an unknown character
   uint32_t begin = UINT32_MAX;
@@ -23,8 +23,8 @@ struct Node {
 constexpr float kMostScore = 100'000;
 
 template <class Sum>
-std::vector<Node<Sum>> best_ways(const UnigramModel& model, std::string_view word) {
-  std::vector<Node<Sum>> nodes(word.size() + 1);
+std::vector<BestPiece<Sum>> best_ways(const UnigramModel& model, std::string_view word) {
+  std::vector<BestPiece<Sum>> nodes(word.size() + 1);
   size_t last = 0; // the furthest place that has a way
   for (size_t at = 0; at < word.size();) {
     const size_t length = first_length(word.substr(at));
@@ -37,7 +37,7 @@ std::vector<Node<Sum>> best_ways(const UnigramModel& model, std::string_view wor
     const Sum here = nodes[at].score;
     const auto offer = [&](size_t bytes, int32_t id, double score) {
       last = std::max(last, at + bytes);
-      Node<Sum>& node = nodes[at + bytes];
+      BestPiece<Sum>& node = nodes[at + bytes];
       const Sum sum = static_cast<Sum>(score) + here;
       if (node.begin == UINT32_MAX || sum > node.score) {
         node = {sum, id, static_cast<uint32_t>(at)};
@@ -64,10 +64,10 @@ struct Part {
 /// The best way from its end, runs of unknown characters as one part where they are fused.
 template <class Sum>
 std::vector<Part> parts_of(const UnigramModel& model, std::string_view word) {
-  const std::vector<Node<Sum>> nodes = best_ways<Sum>(model, word);
+  const std::vector<BestPiece<Sum>> nodes = best_ways<Sum>(model, word);
   std::vector<Part> parts;
   for (size_t end = word.size(); end > 0; end = parts.back().begin) {
-    const Node<Sum>& node = nodes[end];
+    const BestPiece<Sum>& node = nodes[end];
     const int32_t id = node.id == model.unknown ? kNoId : node.id;
     if (id == kNoId && model.fuse_unknown && !parts.empty() && parts.back().id == kNoId) {
       parts.back().begin = node.begin;

@@ -28,7 +28,7 @@ struct Progress {
   std::string cpu_level;
   GuardState guards{};
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
-  std::string schedule;                        ///< Schedule::text()
+  std::string schedule;                        ///< UpdateSchedule::text()
   std::map<std::string, std::string> sections; ///< sections of the recipe, see `section_texts`
   std::string data;                            ///< `data_fingerprint`; older checkpoints: empty
 };

@@ -81,7 +81,7 @@ void leave_out(std::vector<Batch>& batches, int64_t end) {
 }
 
 /// Samples of a split that are evaluated one after the other.
-struct Range {
+struct SampleRange {
   int64_t first = 0;
   int64_t samples = 0;
 };
@@ -90,7 +90,7 @@ struct Range {
 void evaluate(
     const Session& session,
     Split split,
-    const Range& range,
+    const SampleRange& range,
     const EvaluationProgress& progress,
     Means& ret_means,
     Evaluated& ret_evaluated
@@ -114,7 +114,7 @@ void evaluate(
 }
 
 /// The range of a part that an evaluation reads: all of it, or the samples of one evaluation.
-Range range_of(const Session& session, const Corpus::Part& part, bool whole, int64_t done) {
+SampleRange range_of(const Session& session, const Corpus::Part& part, bool whole, int64_t done) {
   if (whole || session.corpus->evaluation() == Corpus::Evaluation::whole) {
     return {part.first, part.size};
   }
@@ -136,10 +136,10 @@ Evaluated evaluate(
   if (parts.empty()) {
     parts.push_back({"", 0, session.corpus->size(split)});
   }
-  std::vector<Range> ranges;
+  std::vector<SampleRange> ranges;
   Evaluated evaluated;
   for (const Corpus::Part& part : parts) {
-    Range range = range_of(session, part, whole, done);
+    SampleRange range = range_of(session, part, whole, done);
     if (parts.size() > 1) { // the part's samples end where the next part's begin
       const int64_t begin = (range.first - part.first) % part.size;
       range = {part.first + begin, std::min(range.samples, part.size - begin)};

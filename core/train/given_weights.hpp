@@ -16,7 +16,7 @@
 namespace mh {
 
 struct GivenWeights {
-  std::string words;                    ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
+  std::string description;              ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
   TensorNames names = TensorNames::own; ///< names of parameters there
   std::optional<int64_t> step{};        ///< the checkpoint that was read, of a folder with steps
 };

@@ -158,7 +158,7 @@ ImportedRun import_run(
   }
   const Progress progress = progress_of(session, arguments, host);
   std::vector<Slice> written = slices_of(weights);
-  ImportedRun imported{.from = given.words};
+  ImportedRun imported{.from = given.description};
   if (!goes_on) {
     std::erase_if(written, [](const Slice& slice) { return slice.name.starts_with("optimizer."); });
   }

@@ -316,7 +316,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     }
   }
   s.optimizer = make_optimizer(recipe.optimizer, host);
-  s.schedule = std::make_unique<Schedule>(schedule_terms(recipe), host);
+  s.schedule = std::make_unique<UpdateSchedule>(schedule_terms(recipe), host);
   const Builder::Args build = builder_args(s, options);
   s.initialised = build.initialise;
   s.peak_memory = peak_memory(s, options.step_peak);

@@ -46,7 +46,7 @@ struct MH_API Session {
   std::unique_ptr<Corpus> corpus; ///< null in a plan, and where the data come from elsewhere
   std::unique_ptr<RecomputePolicy> recompute;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Schedule> schedule;
+  std::unique_ptr<UpdateSchedule> schedule;
   at::ScalarType dtype = at::kFloat;
   std::vector<LayoutChunk> stages;    ///< contents of each chunk of the pipeline; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage

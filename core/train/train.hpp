@@ -1,7 +1,9 @@
 #pragma once
 /// A training run from its recipe to its last line.
 ///
-///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = mh::Resume::yes}, output);
+/// ```cpp
+/// mh::TrainSummary summary = mh::train(recipe, host, {.resume = mh::Resume::yes}, output);
+/// ```
 
 #include "core/draw/output.hpp"
 #include "core/mesh/processes.hpp"
@@ -49,7 +51,8 @@ struct TrainOptions {
   /// The memory of a step, for policies that go by it and to compare the first step with; empty: it
   /// is not known.
   StepPeak step_peak{};
-  std::function<void()> started{}; ///< called on every rank when its set-up is over
+  /// Called on every rank when its set-up is over, with the run's folder.
+  std::function<void(const std::filesystem::path& folder)> started{};
   /// FLOP/s that GEMMs of a type reach on this CPU, measured; null: not measured.
   std::function<double(at::ScalarType)> measured_peak{};
   /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.

@@ -460,7 +460,7 @@ void Trainer::say_how_to_resume() {
 TrainSummary Trainer::run() {
   TrainSummary summary;
   if (options_.started) {
-    options_.started();
+    options_.started(folder_);
   }
   const LostSteps& lost = log_->lost();
   const double age = seconds_since(start_) + options_.age;

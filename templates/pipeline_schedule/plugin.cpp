@@ -1,5 +1,5 @@
 // GPipe: each stage runs all microbatches forward, then all backward. Simple, and the baseline of
-// every other schedule: it keeps the activations of all microbatches.
+// every other schedule: it keeps the activations of all microbatches, or of a group at a time.
 //
 // Source: arXiv:1811.06965
 
@@ -8,18 +8,26 @@
 #include <megahost/pipeline_schedule.hpp>
 #include <megahost/plugin.hpp>
 
+#include <algorithm>
+
 namespace {
 
 using Op = mh::Instruction::Op;
 
 class @Name@ : public mh::PipelineSchedule {
 public:
-  struct Config {};
+  struct Config {
+    int64_t group = 0;
+  };
 
-  static void fields(mh::Fields<Config>&) {} // f.add(...) makes an option
+  // Each field is an option of parallel.schedule: checked, documented, with a default.
+  static void fields(mh::Fields<Config>& f) {
+    f.add("group", &Config::group, "microbatches that run forward before they run backward; 0: all")
+        .at_least(0);
+  }
 
-  @Name@(const Config&, const Args& args)
-      : args_(args) {
+  @Name@(const Config& config, const Args& args)
+      : group_(config.group > 0 ? std::min(config.group, args.microbatches) : args.microbatches) {
     if (args.virtual_stages > 1) {
       throw mh::Error(
           "the schedule @name@ has one chunk of layers a stage, but parallel.virtual_stages is " +
@@ -28,13 +36,14 @@ public:
       );
     }
     // The order of each stage's passes; sends and receives come between them.
-    const auto microbatches = static_cast<int32_t>(args.microbatches);
     std::vector<mh::Instruction> passes;
-    for (int32_t m = 0; m < microbatches; ++m) {
-      passes.push_back({Op::forward, 0, m});
-    }
-    for (int32_t m = 0; m < microbatches; ++m) {
-      passes.push_back({Op::backward, 0, m});
+    for (int64_t first = 0; first < args.microbatches; first += group_) {
+      const int64_t end = std::min(first + group_, args.microbatches);
+      for (const Op op : {Op::forward, Op::backward}) {
+        for (int64_t m = first; m < end; ++m) {
+          passes.push_back({op, 0, static_cast<int32_t>(m)});
+        }
+      }
     }
     lists_ = mh::with_transfers(
         args, mh::InstructionLists(static_cast<size_t>(args.stages), passes)
@@ -47,10 +56,10 @@ public:
   }
 
   // Its promise of memory: megahost refuses a list that holds the activations of more passes.
-  int64_t most_live(int64_t) const override { return args_.microbatches; }
+  int64_t most_live(int64_t) const override { return group_; }
 
 private:
-  Args args_;
+  int64_t group_;
   mh::InstructionLists lists_;
 };
 

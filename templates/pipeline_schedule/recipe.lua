@@ -6,7 +6,7 @@ return {
   model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 32 },
   batch = { global = 8, micro = 4 },
   data = { use = "mock" },
-  parallel = { schedule = "@name@" },
+  parallel = { schedule = { use = "@name@", group = 2 } },
   train = { iters = 20 },
   log = { interval = 5 },
 }

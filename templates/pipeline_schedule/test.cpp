@@ -23,5 +23,9 @@ int main(int, char** arguments) {
   };
   expect(schedule->instructions(0) == first, "the first stage sends forward, receives backward");
   expect(schedule->instructions(1).front().op == Op::receive_forward, "the last one waits for it");
+  const auto alternating = host.make<mh::PipelineSchedule>(
+      "@name@", mh::Table{{"group", 1}}, {.stages = 2, .virtual_stages = 1, .microbatches = 2}
+  );
+  expect(alternating->most_live(0) == 1, "a group of one keeps the activations of one microbatch");
   return failures;
 }

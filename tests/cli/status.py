@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`megahost status`: of a run that is going, was killed, went on to its end; as a table, as JSON and as Prometheus reads it."""
 
+import http.server
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 PROGRAM = os.environ["MEGAHOST"]
@@ -41,6 +43,27 @@ def going(run):
         assert process.poll() is None
         time.sleep(0.05)
     return process
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    """The part of an OpenTelemetry collector that takes metrics."""
+
+    taken = []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])), parse_constant=lambda word: 1 / 0)
+        self.taken.append((self.path, self.headers["Content-Type"], body))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
+def relay(endpoint, *runs):
+    return subprocess.run([SOURCE / "examples/otlp_relay.py", *runs, "--once", "--endpoint", endpoint, "--megahost", PROGRAM],
+                          capture_output=True, text=True)
 
 
 def samples(text):
@@ -129,6 +152,33 @@ with tempfile.TemporaryDirectory() as folder:
     named = set(re.findall(r"`(megahost_\w+)`", page))
     assert families | {"megahost_remaining_seconds", "megahost_rank_busy_seconds", "megahost_rank_waiting_seconds"} == named, families ^ named
 
+    # The same over OpenTelemetry's protocol.
+    server = http.server.HTTPServer(("localhost", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://localhost:{server.server_port}"
+    sent = relay(endpoint, run, done, begun)
+    assert sent.returncode == 0, sent
+    (path, content, body), = Collector.taken
+    assert (path, content) == ("/v1/metrics", "application/json")
+    metrics = body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    taken = {}
+    for metric in metrics:
+        data = metric.get("gauge") or metric["sum"]
+        assert metric["description"] and metric["name"].endswith("_total") == ("sum" in metric), metric
+        for point in data["dataPoints"]:
+            labels = {pair["key"]: pair["value"]["stringValue"] for pair in point["attributes"]}
+            assert abs(int(point["timeUnixNano"]) - time.time_ns()) < 600e9, point
+            other = labels.get("loss") or labels.get("cause") or labels.get("rank")
+            taken[metric["name"], labels["run"].replace('"', '\\"'), other] = point["asDouble"]
+    moving = ("megahost_last_step_timestamp_seconds", "megahost_time_seconds_total", "megahost_goodput_ratio")
+    assert {key: value for key, value in taken.items() if key[0] not in moving} == {
+        key: value for key, value in found.items() if math.isfinite(value) and key[0] not in moving}, (taken, found)
+    server.shutdown()
+    server.server_close()
+    sent = relay(endpoint, run)
+    assert sent.returncode == 1 and f"otlp_relay: {endpoint} takes no metrics" in sent.stderr, sent
+    assert "is no run folder" in relay(endpoint, folder).stderr
+
     dashboard = json.loads((SOURCE / "docs/grafana.json").read_text())
     asked = {name for panel in dashboard["panels"] for target in panel["targets"]
              for name in re.findall(r"megahost_\w+", target["expr"])}
@@ -136,4 +186,4 @@ with tempfile.TemporaryDirectory() as folder:
 
     assert "is no run folder" in status(folder, code=5)
     assert "two formats" in status(run, "--json", "--prometheus", code=2)
-print("status: running, silent, elsewhere, stopped, finished, begun; table, JSON, Prometheus")
+print("status: running, silent, elsewhere, stopped, finished, begun; table, JSON, Prometheus, OpenTelemetry")

@@ -1,5 +1,5 @@
-"""No two types have one name: those that headers of the core and of plugins declare, whatever their namespace, and no source file
-names one as the SDK does. A strategy's `Keys` are what its plugin is made from."""
+"""No two types have one name: one that a header of the core or of a plugin declares, class or alias, is nowhere else the
+name of another, whatever its namespace. A strategy's `Keys` are what its plugin is made from."""
 
 import collections
 import pathlib
@@ -8,20 +8,26 @@ import sys
 
 TYPE = re.compile(r"^(template\s*<[^\n]*>\s*\n)?(?:enum class|enum|struct|class)\s+(?:MH_API\s+)?([A-Z]\w*)\s*(?:final\s*)?(?::[^:][^;{]*)?\{",
                   re.MULTILINE)
+ALIAS = re.compile(r"^(template\s*<[^\n]*>\s*\n)?using\s+([A-Z]\w*)\s*=", re.MULTILINE)
+HEADERS = (".hpp", ".cuh")
+
+
+def names(text):
+    """The types that a file declares in a namespace, without specialisations."""
+    return {name for form in (TYPE, ALIAS) for template, name in form.findall(text)
+            if template.replace(" ", "").strip() != "template<>"}
+
+
+assert names("class A : public B {\n};\nusing C = int;\n  struct Nested {};\ntemplate <>\nstruct D<int> {};") == {"A", "C"}
 
 root = pathlib.Path(sys.argv[1])
 places = collections.defaultdict(list)
 for file in sorted(path for folder in ("core", "plugins") for path in (root / folder).rglob("*.*")):
-    if file.suffix in (".hpp", ".cpp", ".cuh", ".cu"):
-        for template, name in TYPE.findall(file.read_text()):
-            if template.replace(" ", "").strip() != "template<>":
-                places[name].append(file.relative_to(root))
+    if file.suffix in (*HEADERS, ".cpp", ".cu"):
+        for name in names(file.read_text()):
+            places[name].append(file.relative_to(root))
 
-assert len(places) > 800, f"only {len(places)} types found"
-wrong = []
-for name, files in sorted(places.items()):
-    headers = [file for file in files if file.suffix in (".hpp", ".cuh")]
-    sdk = [file for file in headers if "include" in file.parts]
-    if name != "Keys" and (len(headers) > 1 or (sdk and len(files) > 1)):
-        wrong.append(f"{name}: {', '.join(map(str, files))}")
+assert len(places) > 900, f"only {len(places)} types found"
+wrong = [f"{name}: {', '.join(map(str, files))}" for name, files in sorted(places.items())
+         if name != "Keys" and len(files) > 1 and any(file.suffix in HEADERS for file in files)]
 sys.exit("\n".join(wrong) or 0)

@@ -24,6 +24,9 @@ done
 grep -q 'xz is missing: install it, or name a bundle that ends in .tar.gz' out || fail "it is not said what is missing"
 ! make no/folder.tar.xz || fail "a bundle was made in no folder"
 grep -q 'there is no folder no' out || fail "it is not said why"
+! /bin/sh "$MEGAHOST_SOURCE/core/install/image.sh" build python image.oci > out 2>&1 || fail "an image was named .oci"
+grep -q 'image.oci is no name of an image: end it in .tar, such as megahost-image.tar' out || fail "it is not said how images are named"
+
 make bundle.tar.xz || fail "no bundle"
 [ "$(stat -c %s bundle.tar.xz)" -le 8000000 ] || fail "the bundle has $(stat -c %s bundle.tar.xz) bytes"
 tar xf bundle.tar.xz

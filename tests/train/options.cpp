@@ -157,7 +157,7 @@ TEST_CASE("schedule-free training evaluates and saves the average, and goes on a
   const auto from_average = [&](mh::Session& session) {
     return mh::load_weights(
                folder / "seldom", session, plugins, {.allow_change = {"optimizer"}}
-    ).words;
+    ).description;
   };
   const auto given =
       mh::train(recipe, plugins, {.closing = false, .weights = from_average}, output);

@@ -95,7 +95,7 @@ TEST_CASE("weight decay goes from its start to its end over the run, as Megatron
   recipe.optimizer.weight_decay_start = 0.01;
   const auto at = [&](const std::string& form, int64_t updates) {
     recipe.optimizer.weight_decay_schedule = form;
-    return mh::Schedule(mh::schedule_terms(recipe), host)
+    return mh::UpdateSchedule(mh::schedule_terms(recipe), host)
         .weight_decay({.updates = updates, .samples = 10 * updates});
   };
   for (const bool by_samples : {false, true}) {

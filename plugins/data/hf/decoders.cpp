@@ -1,9 +1,9 @@
 #include "decoders.hpp"
 
+#include "component.hpp"
 #include "core/text/byte_alphabet.hpp"
 #include "core/text/utf8.hpp"
 #include "core/text/word_pieces.hpp"
-#include "parts.hpp"
 
 #include <charconv>
 
@@ -43,9 +43,9 @@ void fuse(std::vector<std::string>& tokens) {
   tokens = {whole};
 }
 
-Decoder metaspace_decoder(const Json& component, const std::string& where) {
+TokenDecoder metaspace_decoder(const nlohmann::json& component, const std::string& where) {
   const std::string mark = json_string(component, "replacement", where);
-  const Json* scheme = optional_member(component, "prepend_scheme");
+  const nlohmann::json* scheme = optional_member(component, "prepend_scheme");
   const bool prefix =
       scheme != nullptr ? *scheme != "never" : flag(component, "add_prefix_space", true, where);
   return [=](std::vector<std::string>& tokens) {
@@ -55,7 +55,7 @@ Decoder metaspace_decoder(const Json& component, const std::string& where) {
   };
 }
 
-Decoder strip_decoder(const Json& component, const std::string& where) {
+TokenDecoder strip_decoder(const nlohmann::json& component, const std::string& where) {
   const std::string content = json_string(component, "content", where);
   const int64_t start = json_size(component, "start", where);
   const int64_t stop = json_size(component, "stop", where);
@@ -71,7 +71,7 @@ Decoder strip_decoder(const Json& component, const std::string& where) {
   };
 }
 
-Decoder replace_decoder(const Json& component, const std::string& where) {
+TokenDecoder replace_decoder(const nlohmann::json& component, const std::string& where) {
   const Sought sought(component, where);
   const std::string content = json_string(component, "content", where);
   return [=](std::vector<std::string>& tokens) {
@@ -81,7 +81,7 @@ Decoder replace_decoder(const Json& component, const std::string& where) {
   };
 }
 
-Decoder word_piece(const Json& component, const std::string& where) {
+TokenDecoder word_piece(const nlohmann::json& component, const std::string& where) {
   const std::string prefix = json_string(component, "prefix", where);
   const bool clean = flag(component, "cleanup", true, where);
   return [=](std::vector<std::string>& tokens) {
@@ -91,7 +91,7 @@ Decoder word_piece(const Json& component, const std::string& where) {
   };
 }
 
-Decoder end_of_word(const Json& component, const std::string& where) {
+TokenDecoder end_of_word(const nlohmann::json& component, const std::string& where) {
   const std::string suffix = json_string(component, "suffix", where);
   return [=](std::vector<std::string>& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -100,7 +100,7 @@ Decoder end_of_word(const Json& component, const std::string& where) {
   };
 }
 
-Decoder read_decoder(const Json& component, const std::string& where) {
+TokenDecoder read_decoder(const nlohmann::json& component, const std::string& where) {
   const std::string& type = json_string(component, "type", where);
   if (type == "ByteLevel") {
     return byte_level_decoder;
@@ -131,9 +131,9 @@ Decoder read_decoder(const Json& component, const std::string& where) {
 
 } // namespace
 
-std::vector<Decoder> read_decoders(const Json& component, const std::string& where) {
-  std::vector<Decoder> decoders;
-  for (const Json& one : components(component, "decoders", where)) {
+std::vector<TokenDecoder> read_decoders(const nlohmann::json& component, const std::string& where) {
+  std::vector<TokenDecoder> decoders;
+  for (const nlohmann::json& one : components(component, "decoders", where)) {
     decoders.push_back(read_decoder(one, where));
   }
   return decoders;

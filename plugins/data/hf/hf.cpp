@@ -22,7 +22,7 @@ void HfTokenizer::fields(Fields<Config>& fields) {
 
 std::string HfTokenizer::changed(std::string_view text) const {
   std::string result(text);
-  for (const Normalizer& normalizer : normalizers_) {
+  for (const TextNormalizer& normalizer : normalizers_) {
     result = normalizer(result);
   }
   return result;
@@ -91,7 +91,7 @@ std::string HfTokenizer::decode(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {
     tokens.push_back(token_at(id).changed);
   }
-  for (const Decoder& decoder : decoders_) {
+  for (const TokenDecoder& decoder : decoders_) {
     decoder(tokens);
   }
   return join(tokens, decoders_.empty() ? " " : "");

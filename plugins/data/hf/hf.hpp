@@ -73,12 +73,12 @@ private:
   ) const;
 
   std::vector<Token> tokens_;
-  Ids ids_;
+  TokenIds ids_;
   std::unique_ptr<text::WordModel> model_;
-  std::vector<Normalizer> normalizers_;
+  std::vector<TextNormalizer> normalizers_;
   ByteSplitter bytes_; // instead of pre-tokenizers, where words are bytes
   std::vector<PreTokenizer> pre_tokenizers_;
-  std::vector<Decoder> decoders_;
+  std::vector<TokenDecoder> decoders_;
   text::AddedTokens added_;            // looked for in the text itself
   text::AddedTokens normalized_added_; // in the normalized text
   std::vector<int32_t> before_, behind_;

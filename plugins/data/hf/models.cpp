@@ -1,10 +1,10 @@
 #include "models.hpp"
 
+#include "component.hpp"
 #include "core/text/byte_alphabet.hpp"
 #include "core/text/byte_pairs.hpp"
 #include "core/text/unigram.hpp"
 #include "core/text/word_pieces.hpp"
-#include "parts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,27 +17,28 @@ namespace {
 constexpr int64_t kMostIds = 1 << 24;
 constexpr double kUnknownPenalty = 10;
 
-std::string text_member(const Json& model, const char* key, const std::string& where) {
+std::string text_member(const nlohmann::json& model, const char* key, const std::string& where) {
   return optional_member(model, key) == nullptr ? "" : json_string(model, key, where);
 }
 
-int32_t find(const Ids& ids, const std::string& token) {
+int32_t find(const TokenIds& ids, const std::string& token) {
   const auto found = ids.find(token);
   return found == ids.end() ? text::kNoId : found->second;
 }
 
-std::optional<int32_t> unknown_of(const Json& model, const Ids& ids, const std::string& where) {
+std::optional<int32_t>
+unknown_of(const nlohmann::json& model, const TokenIds& ids, const std::string& where) {
   const std::string token = text_member(model, "unk_token", where);
   const int32_t id = token.empty() ? text::kNoId : find(ids, token);
   return id == text::kNoId ? std::nullopt : std::optional(id);
 }
 
-Ids read_ids(const Json& model, const std::string& where) {
-  const Json& vocab = json_member(model, "vocab", where);
+TokenIds read_ids(const nlohmann::json& model, const std::string& where) {
+  const nlohmann::json& vocab = json_member(model, "vocab", where);
   if (!vocab.is_object()) {
     refuse(where, "`vocab` is no object of tokens and ids");
   }
-  Ids ids;
+  TokenIds ids;
   std::vector<bool> given;
   for (const auto& [token, value] : vocab.items()) {
     const int32_t id = id_of(value, where + ".vocab");
@@ -51,7 +52,7 @@ Ids read_ids(const Json& model, const std::string& where) {
   return ids;
 }
 
-text::TokenMap map_of(const Ids& ids) {
+text::TokenMap map_of(const TokenIds& ids) {
   text::TokenMap map;
   map.reserve(ids.size());
   for (const auto& [token, id] : ids) {
@@ -61,7 +62,7 @@ text::TokenMap map_of(const Ids& ids) {
 }
 
 std::optional<text::ByteTokens>
-byte_tokens(const Json& model, const Ids& ids, const std::string& where) {
+byte_tokens(const nlohmann::json& model, const TokenIds& ids, const std::string& where) {
   if (!flag(model, "byte_fallback", false, where)) {
     return std::nullopt;
   }
@@ -74,7 +75,7 @@ byte_tokens(const Json& model, const Ids& ids, const std::string& where) {
   return tokens;
 }
 
-std::pair<std::string, std::string> pair_of(const Json& merge, const std::string& where) {
+std::pair<std::string, std::string> pair_of(const nlohmann::json& merge, const std::string& where) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
   }
@@ -91,13 +92,16 @@ std::pair<std::string, std::string> pair_of(const Json& merge, const std::string
 
 /// `prefix` is that of a token within a word; the whole has that of its left part only.
 text::PairMap read_merges(
-    const Json& model, const Ids& ids, const std::string& prefix, const std::string& where
+    const nlohmann::json& model,
+    const TokenIds& ids,
+    const std::string& prefix,
+    const std::string& where
 ) {
-  const Json& list = list_of(model, "merges", where);
+  const nlohmann::json& list = list_of(model, "merges", where);
   text::PairMap merges;
   merges.reserve(list.size());
   int32_t rank = 0;
-  for (const Json& merge : list) {
+  for (const nlohmann::json& merge : list) {
     const std::string at = where + ".merges[" + std::to_string(rank) + "]";
     const auto [left, right] = pair_of(merge, at);
     const auto token = [&](const std::string& written) {
@@ -119,7 +123,7 @@ bool is_never_in_utf8(size_t byte) {
 }
 
 /// Pairs of bytes; null if a byte has no token that texts have.
-std::unique_ptr<text::BytePairModel> byte_pairs(const Ids& ids, int& ret_missing) {
+std::unique_ptr<text::BytePairModel> byte_pairs(const TokenIds& ids, int& ret_missing) {
   auto pairs = std::make_unique<text::BytePairModel>();
   pairs->bytes.fill(text::kNoId);
   for (const auto& [token, id] : ids) {
@@ -142,9 +146,9 @@ std::unique_ptr<text::BytePairModel> byte_pairs(const Ids& ids, int& ret_missing
 }
 
 void read_pairs(
-    const Json& model, const std::string& where, bool byte_words, TokenModel& ret_model
+    const nlohmann::json& model, const std::string& where, bool byte_words, TokenModel& ret_model
 ) {
-  const Json* dropout = optional_member(model, "dropout");
+  const nlohmann::json* dropout = optional_member(model, "dropout");
   if (dropout != nullptr && *dropout != 0.0) {
     unknown(where, "BPE with dropout");
   }
@@ -183,11 +187,11 @@ void read_pairs(
   ret_model.words = std::move(pairs);
 }
 
-void read_unigram(const Json& model, const std::string& where, TokenModel& ret_model) {
+void read_unigram(const nlohmann::json& model, const std::string& where, TokenModel& ret_model) {
   auto unigram = std::make_unique<text::UnigramModel>();
   unigram->rule = text::UnigramRule::tokenizers;
   double least = std::numeric_limits<double>::max();
-  for (const Json& piece : list_of(model, "vocab", where)) {
+  for (const nlohmann::json& piece : list_of(model, "vocab", where)) {
     const auto id = static_cast<int32_t>(unigram->scores.size());
     const std::string at = where + ".vocab[" + std::to_string(id) + "]";
     if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
@@ -203,7 +207,7 @@ void read_unigram(const Json& model, const std::string& where, TokenModel& ret_m
     least = std::min(least, score);
   }
   unigram->unknown_score = least - kUnknownPenalty;
-  if (const Json* id = optional_member(model, "unk_id")) {
+  if (const nlohmann::json* id = optional_member(model, "unk_id")) {
     unigram->unknown = id_of(*id, where + ".unk_id");
     if (static_cast<size_t>(unigram->unknown) >= unigram->scores.size()) {
       refuse(where, "`unk_id` is no piece");
@@ -214,7 +218,9 @@ void read_unigram(const Json& model, const std::string& where, TokenModel& ret_m
   ret_model.words = std::move(unigram);
 }
 
-void read_word_pieces(const Json& model, const std::string& where, TokenModel& ret_model) {
+void read_word_pieces(
+    const nlohmann::json& model, const std::string& where, TokenModel& ret_model
+) {
   ret_model.ids = read_ids(model, where);
   ret_model.unknown = unknown_of(model, ret_model.ids, where);
   auto pieces = std::make_unique<text::WordPieceModel>();
@@ -228,9 +234,9 @@ void read_word_pieces(const Json& model, const std::string& where, TokenModel& r
 }
 
 /// A word is a token.
-class WholeWords final : public text::WordModel {
+class WholeWordModel final : public text::WordModel {
 public:
-  WholeWords(text::TokenMap tokens, std::optional<int32_t> unknown)
+  WholeWordModel(text::TokenMap tokens, std::optional<int32_t> unknown)
       : tokens_(std::move(tokens))
       , unknown_(unknown.value_or(text::kNoId)) {}
 
@@ -248,14 +254,14 @@ private:
 
 } // namespace
 
-int32_t id_of(const Json& value, const std::string& where) {
+int32_t id_of(const nlohmann::json& value, const std::string& where) {
   if (!is_json_size(value) || value.get<int64_t>() >= kMostIds) {
     refuse(where, "an id that is no whole number from 0 to " + std::to_string(kMostIds - 1));
   }
   return value.get<int32_t>();
 }
 
-TokenModel read_model(const Json& model, const std::string& where, bool byte_words) {
+TokenModel read_model(const nlohmann::json& model, const std::string& where, bool byte_words) {
   const bool named = model.is_object() && optional_member(model, "type") != nullptr;
   const std::string type = named ? json_string(model, "type", where) : "BPE";
   TokenModel result;
@@ -268,7 +274,7 @@ TokenModel read_model(const Json& model, const std::string& where, bool byte_wor
   } else if (type == "WordLevel") {
     result.ids = read_ids(model, where);
     result.unknown = unknown_of(model, result.ids, where);
-    result.words = std::make_unique<WholeWords>(map_of(result.ids), result.unknown);
+    result.words = std::make_unique<WholeWordModel>(map_of(result.ids), result.unknown);
   } else {
     unknown(where, "the component " + string_text(type));
   }

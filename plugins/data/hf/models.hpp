@@ -12,13 +12,13 @@
 
 namespace mh::hf {
 
-using Ids = std::unordered_map<std::string, int32_t>;
+using TokenIds = std::unordered_map<std::string, int32_t>;
 
 /// A number that may be an id: 0 to 2^24 - 1.
 [[nodiscard]] int32_t id_of(const nlohmann::json& value, const std::string& where);
 
 struct TokenModel {
-  Ids ids;                                ///< ids of the tokens as the vocabulary writes them
+  TokenIds ids;                           ///< ids of the tokens as the vocabulary writes them
   std::unique_ptr<text::WordModel> words; ///< how a word becomes ids
   std::optional<int32_t> unknown;
   bool bytes = false; ///< words are bytes, not what ByteLevel writes for them

@@ -1,5 +1,6 @@
 #include "normalizers.hpp"
 
+#include "component.hpp"
 #include "core/text/base64.hpp"
 #include "core/text/byte_alphabet.hpp"
 #include "core/text/charsmap.hpp"
@@ -7,29 +8,28 @@
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 #include "core/text/word_pieces.hpp"
-#include "parts.hpp"
 
 #include <algorithm>
 
 namespace mh::hf {
 namespace {
 
-Normalizer form(text::NormalForm form) {
+TextNormalizer form(text::NormalForm form) {
   return [form](const std::string& text) { return text::normalized(text, form); };
 }
 
-Normalizer replace_normalizer(const Json& component, const std::string& where) {
+TextNormalizer replace_normalizer(const nlohmann::json& component, const std::string& where) {
   const Sought sought(component, where);
   const std::string& content = json_string(component, "content", where);
   return [sought, content](const std::string& text) { return sought.replaced(text, content); };
 }
 
-Normalizer prepend(const Json& component, const std::string& where) {
+TextNormalizer prepend(const nlohmann::json& component, const std::string& where) {
   const std::string& content = json_string(component, "prepend", where);
   return [content](const std::string& text) { return text.empty() ? text : content + text; };
 }
 
-Normalizer strip_normalizer(const Json& component, const std::string& where) {
+TextNormalizer strip_normalizer(const nlohmann::json& component, const std::string& where) {
   const bool left = flag(component, "strip_left", true, where);
   const bool right = flag(component, "strip_right", true, where);
   return [left, right](const std::string& text) {
@@ -115,7 +115,7 @@ std::string precompiled(const text::Charsmap& map, const std::string& text) {
   return result;
 }
 
-std::string charsmap_bytes(const Json& component, const std::string& where) {
+std::string charsmap_bytes(const nlohmann::json& component, const std::string& where) {
   const std::string& text = json_string(component, "precompiled_charsmap", where);
   std::string bytes;
   if (!text::from_base64(text, bytes)) {
@@ -124,7 +124,7 @@ std::string charsmap_bytes(const Json& component, const std::string& where) {
   return bytes;
 }
 
-Normalizer bert(const Json& component, const std::string& where) {
+TextNormalizer bert(const nlohmann::json& component, const std::string& where) {
   text::BertRules rules;
   rules.clean = flag(component, "clean_text", true, where);
   rules.chinese = flag(component, "handle_chinese_chars", true, where);
@@ -133,7 +133,7 @@ Normalizer bert(const Json& component, const std::string& where) {
   return [rules](const std::string& text) { return text::bert_normalized(text, rules); };
 }
 
-Normalizer read_normalizer(const Json& component, const std::string& where) {
+TextNormalizer read_normalizer(const nlohmann::json& component, const std::string& where) {
   const std::string& type = json_string(component, "type", where);
   if (type == "NFC") {
     return form(text::NormalForm::nfc);
@@ -181,9 +181,10 @@ Normalizer read_normalizer(const Json& component, const std::string& where) {
 
 } // namespace
 
-std::vector<Normalizer> read_normalizers(const Json& component, const std::string& where) {
-  std::vector<Normalizer> normalizers;
-  for (const Json& one : components(component, "normalizers", where)) {
+std::vector<TextNormalizer>
+read_normalizers(const nlohmann::json& component, const std::string& where) {
+  std::vector<TextNormalizer> normalizers;
+  for (const nlohmann::json& one : components(component, "normalizers", where)) {
     normalizers.push_back(read_normalizer(one, where));
   }
   return normalizers;

@@ -10,13 +10,13 @@
 namespace mh::hf {
 
 /// Takes and gives valid UTF-8.
-using Normalizer = std::function<std::string(const std::string&)>;
+using TextNormalizer = std::function<std::string(const std::string&)>;
 
 /// NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, Nmt, Precompiled,
 /// BertNormalizer, ByteLevel, and Sequences of them.
 ///
 /// Throws:  mh::Error (exit code 5) "WHERE: ..." naming a component that is not known
-[[nodiscard]] std::vector<Normalizer>
+[[nodiscard]] std::vector<TextNormalizer>
 read_normalizers(const nlohmann::json& component, const std::string& where);
 
 } // namespace mh::hf

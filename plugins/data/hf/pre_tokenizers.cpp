@@ -1,9 +1,9 @@
 #include "pre_tokenizers.hpp"
 
+#include "component.hpp"
 #include "core/text/byte_alphabet.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
-#include "parts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -110,7 +110,8 @@ Parts words(std::string_view text) {
   return parts;
 }
 
-Behavior behavior_of(const Json& component, const char* otherwise, const std::string& where) {
+Behavior
+behavior_of(const nlohmann::json& component, const char* otherwise, const std::string& where) {
   constexpr std::array<std::pair<std::string_view, Behavior>, 5> kBehaviors{{
       {"Removed", Behavior::removed},
       {"Isolated", Behavior::isolated},
@@ -128,7 +129,7 @@ Behavior behavior_of(const Json& component, const char* otherwise, const std::st
   unknown(where, "the behavior " + string_text(name));
 }
 
-PreTokenizer split(const Json& component, const std::string& where) {
+PreTokenizer split(const nlohmann::json& component, const std::string& where) {
   const Sought sought(component, where);
   const bool invert = flag(component, "invert", false, where);
   return cut(
@@ -145,7 +146,10 @@ PreTokenizer split(const Json& component, const std::string& where) {
 
 /// A member that is one character; "\u2581" is the usual one.
 std::string character_of(
-    const Json& component, const char* key, const char* otherwise, const std::string& where
+    const nlohmann::json& component,
+    const char* key,
+    const char* otherwise,
+    const std::string& where
 ) {
   const bool given = otherwise == nullptr || optional_member(component, key) != nullptr;
   const std::string character = given ? json_string(component, key, where) : otherwise;
@@ -155,7 +159,7 @@ std::string character_of(
   return character;
 }
 
-PreTokenizer metaspace(const Json& component, const std::string& where) {
+PreTokenizer metaspace(const nlohmann::json& component, const std::string& where) {
   const std::string mark = character_of(component, "replacement", "\u2581", where);
   const bool prefix = flag(component, "add_prefix_space", true, where);
   const std::string scheme = optional_member(component, "prepend_scheme") != nullptr
@@ -188,7 +192,7 @@ PreTokenizer metaspace(const Json& component, const std::string& where) {
   };
 }
 
-PreTokenizer byte_level(const Json& component, const std::string& where) {
+PreTokenizer byte_level(const nlohmann::json& component, const std::string& where) {
   const bool prefix = flag(component, "add_prefix_space", true, where);
   const bool own_pattern = flag(component, "use_regex", true, where);
   const std::shared_ptr<const text::Splitter> splitter = text::gpt2_splitter();
@@ -221,7 +225,7 @@ PreTokenizer byte_level(const Json& component, const std::string& where) {
   };
 }
 
-PreTokenizer fixed_length(const Json& component, const std::string& where) {
+PreTokenizer fixed_length(const nlohmann::json& component, const std::string& where) {
   const int64_t length =
       optional_member(component, "length") != nullptr ? json_size(component, "length", where) : 5;
   if (length == 0) {
@@ -246,7 +250,7 @@ PreTokenizer fixed_length(const Json& component, const std::string& where) {
 }
 
 void append_one(
-    const Json& component, const std::string& where, std::vector<PreTokenizer>& ret_all
+    const nlohmann::json& component, const std::string& where, std::vector<PreTokenizer>& ret_all
 ) {
   const std::string& type = json_string(component, "type", where);
   if (type == "BertPreTokenizer") {
@@ -305,8 +309,8 @@ public:
 };
 
 /// The regular expression of a Split that cuts before and behind its matches; none of another.
-std::optional<std::string> isolated(const Json& component, const std::string& where) {
-  const Json* pattern = optional_member(component, "pattern");
+std::optional<std::string> isolated(const nlohmann::json& component, const std::string& where) {
+  const nlohmann::json* pattern = optional_member(component, "pattern");
   if (json_string(component, "type", where) != "Split" || pattern == nullptr ||
       !pattern->is_object() || !pattern->contains("Regex")) {
     return std::nullopt;
@@ -321,16 +325,17 @@ std::optional<std::string> isolated(const Json& component, const std::string& wh
 
 } // namespace
 
-std::vector<PreTokenizer> read_pre_tokenizers(const Json& component, const std::string& where) {
+std::vector<PreTokenizer>
+read_pre_tokenizers(const nlohmann::json& component, const std::string& where) {
   std::vector<PreTokenizer> all;
-  for (const Json& one : components(component, "pretokenizers", where)) {
+  for (const nlohmann::json& one : components(component, "pretokenizers", where)) {
     append_one(one, where, all);
   }
   return all;
 }
 
-ByteSplitter read_byte_splitter(const Json& component, const std::string& where) {
-  const std::vector<Json> parts = components(component, "pretokenizers", where);
+ByteSplitter read_byte_splitter(const nlohmann::json& component, const std::string& where) {
+  const std::vector<nlohmann::json> parts = components(component, "pretokenizers", where);
   if (parts.empty() || json_string(parts.back(), "type", where) != "ByteLevel") {
     return {};
   }

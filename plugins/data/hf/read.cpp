@@ -1,6 +1,6 @@
+#include "component.hpp"
 #include "core/text/vocabulary_file.hpp"
 #include "hf.hpp"
-#include "parts.hpp"
 
 #include <filesystem>
 
@@ -12,15 +12,16 @@ HfTokenizer::HfTokenizer(const Config& config, const Args&) {
   const bool folder = fs::is_directory(config.path, failure);
   const std::string path =
       folder ? (fs::path(config.path) / "tokenizer.json").string() : config.path;
-  const Json json = parse_json(text::read_vocabulary_file("tokenizer.path", path), path);
+  const nlohmann::json json = parse_json(text::read_vocabulary_file("tokenizer.path", path), path);
   read_vocabulary(json, path);
   read_steps(json, path);
-  if (const Json* list = optional_member(json, "added_tokens")) {
+  if (const nlohmann::json* list = optional_member(json, "added_tokens")) {
     read_added_tokens(*list, path + ": added_tokens");
   }
-  const Json* post = optional_member(json, "post_processor");
+  const nlohmann::json* post = optional_member(json, "post_processor");
   if (post != nullptr && config.add_special_tokens) {
-    for (const Json& component : components(*post, "processors", path + ": post_processor")) {
+    for (const nlohmann::json& component :
+         components(*post, "processors", path + ": post_processor")) {
       read_post_processor(component, path + ": post_processor");
     }
   }
@@ -41,9 +42,9 @@ HfTokenizer::HfTokenizer(const Config& config, const Args&) {
   }
 }
 
-void HfTokenizer::read_vocabulary(const Json& json, const std::string& path) {
-  const Json& model = json_member(json, "model", path);
-  if (const Json* component = optional_member(json, "pre_tokenizer")) {
+void HfTokenizer::read_vocabulary(const nlohmann::json& json, const std::string& path) {
+  const nlohmann::json& model = json_member(json, "model", path);
+  if (const nlohmann::json* component = optional_member(json, "pre_tokenizer")) {
     bytes_ = read_byte_splitter(*component, path + ": pre_tokenizer");
   }
   const std::string where = path + ": model";
@@ -58,15 +59,15 @@ void HfTokenizer::read_vocabulary(const Json& json, const std::string& path) {
   }
 }
 
-void HfTokenizer::read_steps(const Json& json, const std::string& path) {
-  if (const Json* component = optional_member(json, "normalizer")) {
+void HfTokenizer::read_steps(const nlohmann::json& json, const std::string& path) {
+  if (const nlohmann::json* component = optional_member(json, "normalizer")) {
     normalizers_ = read_normalizers(*component, path + ": normalizer");
   }
-  const Json* pre = optional_member(json, "pre_tokenizer");
+  const nlohmann::json* pre = optional_member(json, "pre_tokenizer");
   if (pre != nullptr && bytes_.splitter == nullptr) {
     pre_tokenizers_ = read_pre_tokenizers(*pre, path + ": pre_tokenizer");
   }
-  const Json* decoder = optional_member(json, "decoder");
+  const nlohmann::json* decoder = optional_member(json, "decoder");
   if (decoder != nullptr) {
     decoders_ = read_decoders(*decoder, path + ": decoder");
   }
@@ -89,14 +90,14 @@ void HfTokenizer::set_token(
   ids_[written] = id;
 }
 
-void HfTokenizer::read_post_processor(const Json& component, const std::string& where) {
+void HfTokenizer::read_post_processor(const nlohmann::json& component, const std::string& where) {
   const std::string& type = json_string(component, "type", where);
   if (type == "ByteLevel") {
     return; // it moves offsets only
   }
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     for (const auto& [key, side] : {std::pair("cls", &before_), std::pair("sep", &behind_)}) {
-      const Json& token = list_of(component, key, where);
+      const nlohmann::json& token = list_of(component, key, where);
       if (token.size() != 2) {
         refuse(where, std::string("`") + key + "` is no token and its id");
       }
@@ -107,15 +108,15 @@ void HfTokenizer::read_post_processor(const Json& component, const std::string& 
   if (type != "TemplateProcessing") {
     unknown(where, "the component " + string_text(type));
   }
-  const Json& special = json_member(component, "special_tokens", where);
+  const nlohmann::json& special = json_member(component, "special_tokens", where);
   std::vector<int32_t>* side = &before_;
-  for (const Json& piece : list_of(component, "single", where)) {
+  for (const nlohmann::json& piece : list_of(component, "single", where)) {
     if (piece.is_object() && piece.contains("Sequence")) {
       side = &behind_;
       continue;
     }
     const std::string& name = json_string(json_member(piece, "SpecialToken", where), "id", where);
-    for (const Json& id : list_of(json_member(special, name, where), "ids", where)) {
+    for (const nlohmann::json& id : list_of(json_member(special, name, where), "ids", where)) {
       append_special(id_of(id, where), where, *side);
     }
   }
@@ -130,11 +131,11 @@ void HfTokenizer::append_special(
   ret_ids.push_back(id);
 }
 
-void HfTokenizer::read_added_tokens(const Json& list, const std::string& where) {
+void HfTokenizer::read_added_tokens(const nlohmann::json& list, const std::string& where) {
   if (!list.is_array()) {
     refuse(where, "it is no list");
   }
-  for (const Json& entry : list) {
+  for (const nlohmann::json& entry : list) {
     const int32_t id = id_of(json_member(entry, "id", where), where);
     const std::string& content = json_string(entry, "content", where);
     if (content.empty()) {
@@ -161,9 +162,10 @@ void HfTokenizer::read_added_tokens(const Json& list, const std::string& where) 
 
 /// Reads the special tokens of tokenizer_config.json.
 void HfTokenizer::read_special_ids(const std::string& path) {
-  const Json config = parse_json(text::read_vocabulary_file("tokenizer.path", path), path);
+  const nlohmann::json config =
+      parse_json(text::read_vocabulary_file("tokenizer.path", path), path);
   const auto find = [&](const char* key) -> std::optional<int32_t> {
-    const Json* value = config.is_object() ? optional_member(config, key) : nullptr;
+    const nlohmann::json* value = config.is_object() ? optional_member(config, key) : nullptr;
     if (value == nullptr) {
       return std::nullopt;
     }

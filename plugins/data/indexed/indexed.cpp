@@ -1,6 +1,6 @@
 #include "indexed.hpp"
 
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 #include "fill_in.hpp"
 
 #include <megahost/error.hpp>

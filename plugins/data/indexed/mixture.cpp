@@ -1,6 +1,6 @@
 #include "mixture.hpp"
 
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 #include "bins.hpp"
 #include "index_files.hpp"
 #include "legacy_random.hpp"

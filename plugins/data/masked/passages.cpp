@@ -1,8 +1,8 @@
 #include "passages.hpp"
 
+#include "../corpus_text.hpp"
 #include "../text/documents.hpp"
 #include "../text/files.hpp"
-#include "../words.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/indexed_dataset.hpp>

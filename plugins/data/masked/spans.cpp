@@ -1,6 +1,6 @@
 #include "spans.hpp"
 
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/tokenizer.hpp>

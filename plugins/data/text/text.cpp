@@ -1,6 +1,6 @@
 #include "text.hpp"
 
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/shuffle.hpp>
@@ -17,9 +17,9 @@ namespace mh::text {
 namespace {
 
 /// Says every second how far a long job is.
-class Progress {
+class EncodingProgress {
 public:
-  explicit Progress(size_t total)
+  explicit EncodingProgress(size_t total)
       : total_(total) {}
 
   void done(size_t count) {
@@ -91,7 +91,7 @@ std::vector<Document> TextCorpus::tokenise(const Config& config) {
   const bool ends = config.eod && end.has_value();
   const uint64_t enough = tokens_for(args_);
   std::vector<Document> documents;
-  Progress progress(files.size());
+  EncodingProgress progress(files.size());
   for (const TextFile& file : files) {
     if (tokens_.size() >= enough) {
       break;

@@ -36,9 +36,9 @@ at::Tensor sums_from_behind(const at::Tensor& x) {
 
 /// One chunk of the inputs: Q tokens of B samples; H heads of P elements in G groups, R heads each;
 /// N numbers of state. Matrices are one behind the other: [B * H, ...] or [B * G, ...].
-class Chunk {
+class ScanChunk {
 public:
-  Chunk(const ScanInputs& in, const TokenRun& rows)
+  ScanChunk(const ScanInputs& in, const TokenRun& rows)
       : rows_(rows)
       , dt(of(in.dt))
       , x(wide(in.x))
@@ -164,7 +164,7 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
     const at::Tensor decays = at::empty({count, batch, heads}, dt.options());
     const at::Tensor updates = at::empty({count, batch, heads, x.size(3), b.size(3)}, dt.options());
     for (int64_t i = 0; i < count; ++i) {
-      const Chunk chunk(in, chunks[static_cast<size_t>(i)]);
+      const ScanChunk chunk(in, chunks[static_cast<size_t>(i)]);
       decays[i].copy_(chunk.from_state()[-1]);
       const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
       at::Tensor update = chunk.state_by_group(updates[i]);
@@ -182,7 +182,7 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
     const auto& chunks = get_saved<Saved>(ctx).chunks;
     ScanInputs d = gradients_of(in);
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const Chunk chunk(in, chunks[i]);
+      const ScanChunk chunk(in, chunks[i]);
       const auto index = static_cast<int64_t>(i);
       const at::Tensor dupdate = chunk.state_by_group(gradients[1][index].contiguous());
       const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
@@ -224,17 +224,17 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
     const ScanInputs in{x, dt, log_decay, b, c, starts.value_or(at::Tensor())};
     at::Tensor y = at::empty(x.sizes(), dt.options());
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const Chunk chunk(in, chunks[i]);
+      const ScanChunk chunk(in, chunks[i]);
       const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
       at::Tensor by_group = chunk.by_group(rows);
       const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
       at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
       rows.mul_(chunk.from_state().unsqueeze(-1));
       const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
-      at::Tensor by_head = Chunk::by_head(rows);
+      at::Tensor by_head = ScanChunk::by_head(rows);
       const at::Tensor matrix = chunk.between();
       chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
-      by_head.baddbmm_(matrix, Chunk::by_head(chunk.xdt));
+      by_head.baddbmm_(matrix, ScanChunk::by_head(chunk.xdt));
     }
     ctx->save_for_backward({x, dt, log_decay, b, c, in.starts, states, y});
     save(ctx, Saved{chunks});
@@ -250,18 +250,18 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
     ScanInputs d = gradients_of(in);
     at::Tensor dstates = at::empty_like(states);
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const Chunk chunk(in, chunks[i]);
+      const ScanChunk chunk(in, chunks[i]);
       const auto index = static_cast<int64_t>(i);
-      const at::Tensor drows = chunk.of(dy), dheads = Chunk::by_head(drows);
+      const at::Tensor drows = chunk.of(dy), dheads = ScanChunk::by_head(drows);
 
       // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
       const at::Tensor matrix = chunk.between();
       const at::Tensor dmatrix =
-          at::bmm(dheads, Chunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
+          at::bmm(dheads, ScanChunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
       const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
       chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
       at::Tensor dxdt = at::empty_like(chunk.xdt);
-      at::Tensor by_head = Chunk::by_head(dxdt);
+      at::Tensor by_head = ScanChunk::by_head(dxdt);
       at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
       at::Tensor dc = at::bmm(dscores, chunk.b);
       chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));

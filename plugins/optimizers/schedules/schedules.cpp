@@ -20,9 +20,9 @@ std::string text(double value) {
 }
 
 /// Lengths in one unit: samples if any of them, or the run's, is given in samples.
-class Clock {
+class RunLength {
 public:
-  Clock(bool samples, const mh::LrSchedule::Args& args)
+  RunLength(bool samples, const mh::LrSchedule::Args& args)
       : samples_(samples || args.train_samples > 0)
       , run_(static_cast<double>(samples_ ? args.train_samples : args.train_iters)) {}
 
@@ -65,7 +65,7 @@ public:
   static void conditions(mh::Conditions& c) { schedules::conditions(c); }
 
   Warmup(const schedules::WarmupConfig& config, const Args& args)
-      : Warmup(config, args, Clock(config.warmup_samples.has_value(), args), std::nullopt) {}
+      : Warmup(config, args, RunLength(config.warmup_samples.has_value(), args), std::nullopt) {}
 
   [[nodiscard]] double lr(const mh::Completed& completed) const override {
     const double n = clock_.now(completed);
@@ -77,7 +77,7 @@ protected:
   Warmup(
       const schedules::WarmupConfig& config,
       const Args& args,
-      const Clock& clock,
+      const RunLength& clock,
       std::optional<double> end
   )
       : clock_(clock)
@@ -99,7 +99,7 @@ protected:
 
   [[nodiscard]] virtual double after(double) const { return peak_; }
 
-  Clock clock_;
+  RunLength clock_;
   double peak_, init_, warmup_;
 };
 
@@ -114,8 +114,9 @@ public:
 
 protected:
   Decay(const DecayConfig& config, const Args& args, bool samples)
-      : Decay(config, args, Clock(samples || config.warmup_samples || config.decay_samples, args)) {
-  }
+      : Decay(
+            config, args, RunLength(samples || config.warmup_samples || config.decay_samples, args)
+        ) {}
 
   [[nodiscard]] double after(double n) const final { return n > end_ ? min_ : decayed(n); }
 
@@ -132,7 +133,7 @@ protected:
   double min_, end_;
 
 private:
-  Decay(const DecayConfig& config, const Args& args, const Clock& clock)
+  Decay(const DecayConfig& config, const Args& args, const RunLength& clock)
       : Warmup(config, args, clock, length(config, clock))
       , min_(config.min_lr)
       , end_(length(config, clock)) {
@@ -151,7 +152,7 @@ private:
     }
   }
 
-  static double length(const DecayConfig& config, const Clock& clock) {
+  static double length(const DecayConfig& config, const RunLength& clock) {
     return clock.length("decay", config.decay_iters, config.decay_samples, clock.run());
   }
 };

@@ -31,7 +31,7 @@ using torch::autograd::variable_list;
 
 /// The inputs of both passes in addition to q, k and v. Gradients are passed on in the accumulating
 /// type.
-struct Call {
+struct RingCall {
   const mh::Group* group = nullptr;
   double scale = 0;
   mh::ops::KernelMask mask; // mask of this rank's tokens, without sinks
@@ -133,7 +133,7 @@ struct Visit {
 /// Lets keys and values ([2, keys, batch, kv_heads, dim]) visit all ranks: `see` is called with
 /// each piece that some query here may see, `leave` before those of the next rank come.
 template <class See, class Leave>
-void go_round(const Call& call, Tensor visiting, const See& see, const Leave& leave) {
+void go_round(const RingCall& call, Tensor visiting, const See& see, const Leave& leave) {
   for (int64_t step = 0; step < call.ranks(); ++step) {
     const bool last = step + 1 == call.ranks();
     auto next = last ? Passing{} : pass_on(visiting, *call.group);
@@ -157,7 +157,7 @@ void go_round(const Call& call, Tensor visiting, const See& see, const Leave& le
 
 struct Ring : torch::autograd::Function<Ring> {
   struct Saved {
-    std::shared_ptr<const Call> call;
+    std::shared_ptr<const RingCall> call;
   };
 
   static Tensor forward(
@@ -167,7 +167,7 @@ struct Ring : torch::autograd::Function<Ring> {
       const Tensor& v,
       const std::optional<Tensor>& bias,  // the mask's
       const std::optional<Tensor>& sinks, // the mask's
-      const std::shared_ptr<const Call>& call
+      const std::shared_ptr<const RingCall>& call
   ) {
     const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor out = at::zeros(q.sizes(), q.options().dtype(type));
@@ -243,7 +243,7 @@ public:
       const mh::ops::KernelDropout& dropout,
       mh::StepContext& context
   ) const override {
-    auto call = std::make_shared<Call>();
+    auto call = std::make_shared<RingCall>();
     call->group = &context.mesh().group(MeshAxis::cp);
     call->scale = scale;
     call->mask = mask;
@@ -254,7 +254,7 @@ public:
     call->keys = call->ranks() * k.size(0);
     call->pairs = pairs_of_rank(q, k, mask, context) / static_cast<double>(call->visits());
     return Ring::apply(
-        q, k, v, mask.bias, mask.sinks, std::shared_ptr<const Call>(std::move(call))
+        q, k, v, mask.bias, mask.sinks, std::shared_ptr<const RingCall>(std::move(call))
     );
   }
 };

@@ -90,7 +90,7 @@ int64_t sum(const Counts& counts) {
 }
 
 /// How many rows go where, on the host.
-struct Sizes {
+struct DispatchSizes {
   Counts chosen;  ///< by expert, of this rank's tokens
   Counts arrived; ///< by rank of etp, rank of ep and expert of this rank
 };
@@ -107,7 +107,7 @@ public:
     const auto& ep = context.mesh().group(MeshAxis::ep);
     const auto& etp = context.mesh().group(MeshAxis::etp);
     const auto [slots, ends] = mh::ops::expert_slots(routing.choices, 0, experts.count(), 0);
-    const Sizes sizes = exchange_sizes(ends, routing, experts, context);
+    const DispatchSizes sizes = exchange_sizes(ends, routing, experts, context);
     const int64_t local = experts.local();
 
     // Over ep: each rank's experts are neighbours among the slots.
@@ -150,7 +150,7 @@ private:
     return sums;
   }
 
-  static Sizes exchange_sizes(
+  static DispatchSizes exchange_sizes(
       const Tensor& ends,
       const mh::Routing& routing,
       const mh::Experts& experts,

@@ -11,9 +11,9 @@
 namespace {
 
 /// Every rank of pp holds some of the layers; a schedule says what it does when.
-class Pipeline : public mh::Strategy, public mh::pipeline::Keys {
+class PipelineStrategy : public mh::Strategy, public mh::pipeline::Keys {
 public:
-  Pipeline(const Config&, const Args&) {}
+  PipelineStrategy(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {
     rules.features.push_back({mh::axis::layers, mh::MeshAxis::pp});
@@ -23,12 +23,12 @@ public:
 template <
     mh::pipeline::Order (*make_order)(const mh::PipelineSchedule::Args&),
     class Keys = mh::pipeline::ScheduleKeys>
-class Schedule : public mh::PipelineSchedule, public Keys {
+class BuiltInSchedule : public mh::PipelineSchedule, public Keys {
 public:
   using typename Keys::Config;
 
-  Schedule(const Config&, const Args& args)
-      : Schedule(args, make_order(args)) {}
+  BuiltInSchedule(const Config&, const Args& args)
+      : BuiltInSchedule(args, make_order(args)) {}
 
   [[nodiscard]] std::vector<mh::Instruction> instructions(int64_t stage) const override {
     return lists_.at(static_cast<size_t>(stage));
@@ -41,7 +41,7 @@ public:
   [[nodiscard]] mh::ChunkOrder order() const override { return chunks_; }
 
 private:
-  Schedule(const Args& args, mh::pipeline::Order order)
+  BuiltInSchedule(const Args& args, mh::pipeline::Order order)
       : lists_(mh::pipeline::lists_of(order, args))
       , most_live_(std::move(order.most_live))
       , chunks_(order.chunks) {}
@@ -55,18 +55,18 @@ private:
 
 MH_PLUGIN("org.megahost.pipeline", "0.1.0", "pipeline parallelism", [](mh::Registry& r) {
   using namespace mh::pipeline;
-  r.add<Pipeline>("pipeline", "each rank holds some of the layers: layers -> pp");
-  r.add<Schedule<gpipe>>("gpipe", "all microbatches forward, then all backward");
-  r.add<Schedule<one_forward_one_backward, Searched>>(
+  r.add<PipelineStrategy>("pipeline", "each rank holds some of the layers: layers -> pp");
+  r.add<BuiltInSchedule<gpipe>>("gpipe", "all microbatches forward, then all backward");
+  r.add<BuiltInSchedule<one_forward_one_backward, Searched>>(
       "1f1b", "one forward, one backward; interleaved where there are virtual stages"
   );
-  r.add<Schedule<one_forward_one_backward, OneForwardOneBackward>>(
+  r.add<BuiltInSchedule<one_forward_one_backward, OneForwardOneBackward>>(
       "interleaved-1f1b", "the same, by its name where there are virtual stages"
   );
-  r.add<Schedule<zero_bubble, ZeroBubble>>(
+  r.add<BuiltInSchedule<zero_bubble, ZeroBubble>>(
       "zb-h1", "1f1b whose weight gradients fill the waiting, in the same memory"
   );
-  r.add<Schedule<zero_bubble_vee, ZeroBubbleVee>>(
+  r.add<BuiltInSchedule<zero_bubble_vee, ZeroBubbleVee>>(
       "zb-v", "two chunks a stage, down and up again: hardly any waiting, in the memory of 1f1b"
   );
 });

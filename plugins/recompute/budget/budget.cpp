@@ -11,7 +11,7 @@
 
 namespace {
 
-using Plan = std::vector<mh::Keep>;
+using KeptParts = std::vector<mh::Keep>;
 
 /// Recomputes as little as keeps a step within its memory.
 ///
@@ -50,7 +50,9 @@ public:
 private:
   /// The first of the plans that fits; of groups of blocks, which may take more again, any.
   void choose(double limit, const Args& args) {
-    const auto peak = [&](const Plan& plan) { return static_cast<double>(args.peak_memory(plan)); };
+    const auto peak = [&](const KeptParts& plan) {
+      return static_cast<double>(args.peak_memory(plan));
+    };
     const int64_t layers = args.layers;
     double least = peak(plan_of(2 * layers, layers));
     if (least <= limit) {
@@ -65,7 +67,7 @@ private:
         }
       }
       plan_ = plan_of(last, layers);
-      if (const Plan finer = plan_of(last, layers, /*finer=*/true); peak(finer) <= limit) {
+      if (const KeptParts finer = plan_of(last, layers, /*finer=*/true); peak(finer) <= limit) {
         plan_ = finer;
       }
       return;
@@ -94,8 +96,8 @@ private:
 
   /// Plan 0 keeps everything, plan `layers` no feed-forward, plan 2 * layers inputs of blocks only.
   /// The finer one goes half of the way from the plan before.
-  static Plan plan_of(int64_t number, int64_t layers, bool finer = false) {
-    Plan plan;
+  static KeptParts plan_of(int64_t number, int64_t layers, bool finer = false) {
+    KeptParts plan;
     for (int64_t i = 0; i < layers; ++i) {
       if (i < number - layers) {
         plan.push_back({.everything = false});
@@ -113,15 +115,15 @@ private:
     return plan;
   }
 
-  static Plan groups_of(int64_t size, int64_t layers) {
-    Plan plan;
+  static KeptParts groups_of(int64_t size, int64_t layers) {
+    KeptParts plan;
     for (int64_t i = 0; i < layers; ++i) {
       plan.push_back({.everything = false, .joined = i % size != 0});
     }
     return plan;
   }
 
-  Plan plan_;
+  KeptParts plan_;
 };
 
 } // namespace

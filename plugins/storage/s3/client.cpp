@@ -28,7 +28,7 @@ const std::string& first_given(const std::string& a, const std::string& b) {
 }
 
 /// Options, and what the environment and the profile say of those that are not given.
-Options completed(Options options, const Environment& environment) {
+Options completed(Options options, const EnvironmentReader& environment) {
   const Profiles profiles(environment, options.profile);
   const auto fill = [&](std::string& ret_value,
                         std::initializer_list<const char*> variables,
@@ -155,7 +155,7 @@ ObjectPlace place_of(const mh::Path& path) {
   return place;
 }
 
-StoreClient::StoreClient(const Options& options, Environment environment)
+StoreClient::StoreClient(const Options& options, EnvironmentReader environment)
     : options_(completed(options, environment))
     , own_endpoint_(!options_.endpoint.empty())
     , http_(options_.ca_file, static_cast<long>(options_.stall))

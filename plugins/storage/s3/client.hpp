@@ -46,7 +46,9 @@ struct Reply : HttpReply {
 /// Thread:  any
 class StoreClient {
 public:
-  explicit StoreClient(const Options& options, Environment environment = process_environment());
+  explicit StoreClient(
+      const Options& options, EnvironmentReader environment = process_environment()
+  );
 
   /// Asks until there is an answer that another try would not change.
   ///

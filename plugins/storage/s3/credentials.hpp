@@ -14,7 +14,7 @@ namespace s3 {
 
 /// The inputs of a search for credentials.
 struct CredentialsPlace {
-  Environment environment;
+  EnvironmentReader environment;
   std::string profile{}; ///< profile of a recipe; its credentials come before the environment's
   std::string region{};  ///< region of STS
 };

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMostBody = size_t{64} << 20; // bytes of an answer that is text
 constexpr size_t kMostHeaders = 1000;
 
-struct Transfer {
+struct HttpTransfer {
   const HttpRequest& request;
   HttpReply reply{};
   size_t sent = 0;
@@ -25,7 +25,7 @@ struct Transfer {
 };
 
 size_t send_body(char* to, size_t size, size_t count, void* user) {
-  auto& transfer = *static_cast<Transfer*>(user);
+  auto& transfer = *static_cast<HttpTransfer*>(user);
   const std::string_view left = transfer.request.body.substr(transfer.sent);
   const size_t now = std::min(left.size(), size * count);
   std::memcpy(to, left.data(), now);
@@ -37,12 +37,12 @@ int seek_body(void* user, curl_off_t offset, int origin) {
   if (origin != SEEK_SET) {
     return CURL_SEEKFUNC_CANTSEEK;
   }
-  static_cast<Transfer*>(user)->sent = static_cast<size_t>(offset);
+  static_cast<HttpTransfer*>(user)->sent = static_cast<size_t>(offset);
   return CURL_SEEKFUNC_OK;
 }
 
 size_t receive_body(char* from, size_t size, size_t count, void* user) {
-  auto& transfer = *static_cast<Transfer*>(user);
+  auto& transfer = *static_cast<HttpTransfer*>(user);
   HttpReply& reply = transfer.reply;
   const size_t bytes = size * count;
   if (transfer.into_buffer()) {
@@ -61,7 +61,7 @@ size_t receive_body(char* from, size_t size, size_t count, void* user) {
 }
 
 size_t receive_header(char* from, size_t size, size_t count, void* user) {
-  HttpReply& reply = static_cast<Transfer*>(user)->reply;
+  HttpReply& reply = static_cast<HttpTransfer*>(user)->reply;
   const std::string_view line(from, size * count);
   if (line.starts_with("HTTP/")) {
     reply.headers.clear(); // those before were of an interim answer
@@ -123,7 +123,7 @@ HttpReply Http::ask(const HttpRequest& request) {
   Handle handle = take();
   CURL* curl = handle.get();
   curl_easy_reset(curl);
-  Transfer transfer{.request = request, .handle = curl};
+  HttpTransfer transfer{.request = request, .handle = curl};
   std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> lines(nullptr, &curl_slist_free_all);
   const auto add = [&](const std::string& line) {
     lines.reset(curl_slist_append(lines.release(), line.c_str()));

@@ -35,7 +35,7 @@ Sections sections_of(const std::string& path) {
 
 } // namespace
 
-Environment process_environment() {
+EnvironmentReader process_environment() {
   return [](const std::string& name) {
     const char* value = std::getenv(name.c_str());
     return std::string(value == nullptr ? "" : value);
@@ -88,7 +88,7 @@ std::string value_of(const Settings& settings, const std::string& name) {
   return found == settings.end() ? "" : found->second;
 }
 
-Profiles::Profiles(const Environment& environment, const std::string& named)
+Profiles::Profiles(const EnvironmentReader& environment, const std::string& named)
     : name_(named.empty() ? environment("AWS_PROFILE") : named)
     , folder_(environment("HOME") + "/.aws") {
   if (name_.empty()) {

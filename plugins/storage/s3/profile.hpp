@@ -12,9 +12,9 @@
 namespace s3 {
 
 /// Reads a variable of the environment; empty where it is not set.
-using Environment = std::function<std::string(const std::string& name)>;
+using EnvironmentReader = std::function<std::string(const std::string& name)>;
 
-[[nodiscard]] Environment process_environment();
+[[nodiscard]] EnvironmentReader process_environment();
 
 /// The settings of one section; those below another, `s3 =` and an indented line, are "s3.NAME".
 using Settings = std::map<std::string, std::string>;
@@ -30,7 +30,7 @@ using Sections = std::map<std::string, Settings>;
 class Profiles {
 public:
   /// `named` is the profile that a recipe names; empty: AWS_PROFILE's, or "default".
-  Profiles(const Environment& environment, const std::string& named);
+  Profiles(const EnvironmentReader& environment, const std::string& named);
 
   [[nodiscard]] const std::string& name() const { return name_; }
 

@@ -15,29 +15,28 @@
 
 namespace mh::hf {
 
-using Json = nlohmann::json;
-
 [[noreturn]] void refuse(const std::string& where, const std::string& why);
 
 /// For what the format has, but is not read here.
 [[noreturn]] void unknown(const std::string& where, const std::string& what);
 
 /// A member that may be missing or null.
-[[nodiscard]] const Json* optional_member(const Json& object, const char* key);
+[[nodiscard]] const nlohmann::json* optional_member(const nlohmann::json& object, const char* key);
 
 [[nodiscard]] bool
-flag(const Json& object, const char* key, bool otherwise, const std::string& where);
+flag(const nlohmann::json& object, const char* key, bool otherwise, const std::string& where);
 
-[[nodiscard]] const Json& list_of(const Json& object, const char* key, const std::string& where);
+[[nodiscard]] const nlohmann::json&
+list_of(const nlohmann::json& object, const char* key, const std::string& where);
 
 /// A component, or the members of a Sequence of them, one within another included.
-[[nodiscard]] std::vector<Json>
-components(const Json& component, const char* sequence_key, const std::string& where);
+[[nodiscard]] std::vector<nlohmann::json>
+components(const nlohmann::json& component, const char* sequence_key, const std::string& where);
 
 /// The text that Split and Replace look for: `{"String": ...}` or `{"Regex": ...}`.
 class Sought {
 public:
-  Sought(const Json& component, const std::string& where);
+  Sought(const nlohmann::json& component, const std::string& where);
 
   /// Calls `take(begin, end, matched)` for all parts of `text`.
   template <class Take>

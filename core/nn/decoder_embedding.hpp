@@ -1,5 +1,5 @@
 #pragma once
-/// The words of a decoder and, where it learns them, their positions: what its first layer reads.
+/// The embedding of a decoder: of its tokens and, where it learns them, of their positions.
 
 #include "megahost/nn/decoder.hpp"
 #include "megahost/nn/embedding.hpp"
@@ -9,11 +9,11 @@
 
 namespace mh {
 
-class DecoderWords {
+class DecoderEmbedding {
 public:
   /// made_before: over the tables of the embedding, which is a block before this one
   /// site:        of its dropout
-  DecoderWords(
+  DecoderEmbedding(
       Builder& builder, const DecoderConfig& c, int64_t seq_length, bool made_before, uint64_t site
   );
 
@@ -28,7 +28,7 @@ private:
   double scale_, dropout_;
   uint64_t site_;
   int64_t last_; // position
-  Embedding words_;
+  Embedding tokens_;
   std::unique_ptr<Embedding> positions_; // or null
 };
 

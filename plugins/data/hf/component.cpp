@@ -1,4 +1,4 @@
-#include "parts.hpp"
+#include "component.hpp"
 
 namespace mh::hf {
 
@@ -14,42 +14,43 @@ void unknown(const std::string& where, const std::string& what) {
   );
 }
 
-const Json* optional_member(const Json& object, const char* key) {
+const nlohmann::json* optional_member(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool flag(const Json& object, const char* key, bool otherwise, const std::string& where) {
-  const Json* value = optional_member(object, key);
+bool flag(const nlohmann::json& object, const char* key, bool otherwise, const std::string& where) {
+  const nlohmann::json* value = optional_member(object, key);
   if (value != nullptr && !value->is_boolean()) {
     refuse(where, std::string("`") + key + "` is no boolean");
   }
   return value == nullptr ? otherwise : value->get<bool>();
 }
 
-const Json& list_of(const Json& object, const char* key, const std::string& where) {
-  const Json& list = json_member(object, key, where);
+const nlohmann::json&
+list_of(const nlohmann::json& object, const char* key, const std::string& where) {
+  const nlohmann::json& list = json_member(object, key, where);
   if (!list.is_array()) {
     refuse(where, std::string("`") + key + "` is no list");
   }
   return list;
 }
 
-std::vector<Json>
-components(const Json& component, const char* sequence_key, const std::string& where) {
+std::vector<nlohmann::json>
+components(const nlohmann::json& component, const char* sequence_key, const std::string& where) {
   if (json_string(component, "type", where) != "Sequence") {
     return {component};
   }
-  std::vector<Json> all;
-  for (const Json& part : list_of(component, sequence_key, where)) {
-    std::vector<Json> parts = components(part, sequence_key, where);
+  std::vector<nlohmann::json> all;
+  for (const nlohmann::json& part : list_of(component, sequence_key, where)) {
+    std::vector<nlohmann::json> parts = components(part, sequence_key, where);
     std::ranges::move(parts, std::back_inserter(all));
   }
   return all;
 }
 
-Sought::Sought(const Json& component, const std::string& where) {
-  const Json& pattern = json_member(component, "pattern", where);
+Sought::Sought(const nlohmann::json& component, const std::string& where) {
+  const nlohmann::json& pattern = json_member(component, "pattern", where);
   if (pattern.is_object() && pattern.contains("Regex")) {
     pattern_ = std::make_shared<text::Pattern>(
         json_string(pattern, "Regex", where), text::Dialect::oniguruma, where

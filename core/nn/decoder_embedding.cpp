@@ -1,4 +1,4 @@
-#include "core/nn/decoder_words.hpp"
+#include "core/nn/decoder_embedding.hpp"
 
 #include "megahost/nn/dropout.hpp"
 
@@ -23,7 +23,7 @@ table(Builder& builder, const DecoderConfig& c, const char* name, Axis rows, boo
 
 } // namespace
 
-DecoderWords::DecoderWords(
+DecoderEmbedding::DecoderEmbedding(
     Builder& builder, const DecoderConfig& c, int64_t seq_length, bool made_before, uint64_t site
 )
     : embed_{axis::embed, c.hidden}
@@ -31,7 +31,7 @@ DecoderWords::DecoderWords(
     , dropout_(c.dropout)
     , site_(site)
     , last_(seq_length - 1)
-    , words_(table(builder, c, "word", {axis::vocab, *c.vocab}, made_before)) {
+    , tokens_(table(builder, c, "word", {axis::vocab, *c.vocab}, made_before)) {
   if (c.positions == "learned") {
     positions_ = std::make_unique<Embedding>(
         table(builder, c, "position", {axis::position, seq_length}, made_before)
@@ -40,8 +40,8 @@ DecoderWords::DecoderWords(
 }
 
 at::Tensor
-DecoderWords::forward(const at::Tensor& tokens, int64_t ahead, StepContext& context) const {
-  at::Tensor x = words_.forward(tokens, context);
+DecoderEmbedding::forward(const at::Tensor& tokens, int64_t ahead, StepContext& context) const {
+  at::Tensor x = tokens_.forward(tokens, context);
   if (scale_ != 1) {
     x = x * scale_;
   }

@@ -303,10 +303,6 @@ int command_run(const Invocation& invocation, Host& host) {
       .gemm = [] { return chosen_gemm(); },
       .device_step = program::device_step,
   };
-  if (invocation.has("--weights")) {
-    options.weights = [&invocation, &host](Session& session) {
-      return load_weights(invocation.value("--weights"), session, host, weights_wanted(invocation))
-          .description;
   const std::string found = recipe.checkpoint.automatic && !invocation.has("--weights")
                                 ? found_weights(recipe, saves, host, processes.get())
                                 : "";

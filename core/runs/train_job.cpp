@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <exception>
 #include <utility>
 
 namespace mh {
@@ -131,7 +132,7 @@ void TrainJobReports::report() {
         {.log = work.path() / "log", .limit = kReportSeconds}
     );
     why = status == 0 ? "" : "\n" + last_lines(work.path() / "log", 3);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     why = std::string(": ") + error.what();
   }
   if (!why.empty() && why != told_) {

@@ -216,7 +216,7 @@ std::pair<std::string, std::string> state_and_weight(const std::string& name) {
   return {name.substr(kStates.size(), dot - kStates.size()), name.substr(dot + 1)};
 }
 
-/// What the names of a state's tensors begin with, at each optimizer that loads them.
+/// The beginnings of a state's names, of each optimizer that loads it.
 std::vector<std::string> beginnings(const std::string& state, bool is_master) {
   std::vector<std::string> all;
   if (state.empty()) {

@@ -4,8 +4,8 @@
 ///
 /// Each model-parallel rank has a buffer of all its parameters, the last one first, each at a multiple
 /// of 64 elements, and parted into buckets; a tensor of the checkpoint is a bucket of masters or of a
-/// moment. Which parameter lies where is not said: it follows from the order in which modules are
-/// made, and it is compared with the weights.
+/// moment. The checkpoint does not say which parameter lies where: that follows from the order in
+/// which modules are made, and is compared with the weights.
 ///
 /// Source:  megatron-core 0.16.1, distributed/param_and_grad_buffer.py, optimizer/distrib_optimizer.py
 

@@ -11,7 +11,7 @@ namespace mh {
 
 inline constexpr std::string_view kXserModel = "model"; ///< folder of the ranks' files
 inline constexpr std::string_view kXserBegun = "checkpoint", kXserDone = "done";
-inline constexpr std::string_view kXserDataRank = "dp_rank_00_"; ///< what ranks' files begin with
+inline constexpr std::string_view kXserDataRank = "dp_rank_00_"; ///< beginning of ranks' files
 
 /// A tensor by the end of its name, from the layer's on: the tensors of Hugging Face that each rank's
 /// part of it joins, in equal parts along dimension 0, and the dimension that ranks split.

@@ -82,7 +82,7 @@ std::vector<int64_t> first_layers(int64_t layers, int64_t stages) {
   return first;
 }
 
-/// What a rank's file and its `.info.pt` say.
+/// The texts of a rank's file and of its `.info.pt`.
 class XserIndex {
 public:
   XserIndex() {

@@ -115,7 +115,7 @@ OrderedJson param_groups(const Value& recipe, int64_t updates, bool experts) {
   return groups;
 }
 
-/// What each of Megatron's optimizers looks for: the distributed one and that of 16-bit weights below
+/// The entries that each of Megatron's optimizers looks for: the distributed one and that of 16-bit weights below
 /// "optimizer", that of float32 weights next to it.
 OrderedJson optimizer_state(const Value& recipe, int64_t updates, bool experts) {
   const OrderedJson inner{

@@ -1,5 +1,5 @@
 #pragma once
-/// What a checkpoint of Megatron-LM has of a run in addition to its weights.
+/// A run's state in a checkpoint of Megatron-LM, in addition to its weights.
 
 #include "core/checkpoint/outlined.hpp"
 #include "megahost/architecture.hpp"
@@ -24,7 +24,7 @@ namespace mh {
 /// Whether `megatron_tensors` gave an optimizer's state.
 [[nodiscard]] bool has_moments(const OutlinedTensors& tensors);
 
-/// What Megatron-LM keeps of a run that goes on: sizes and samples in "args", the optimizer's groups
+/// The facts that Megatron-LM keeps of a run that goes on: sizes and samples in "args", the optimizer's groups
 /// and number of updates, the schedule of rates. As it saves a run with expert parallelism, experts
 /// have an optimizer of their own if the run's layout splits them.
 ///

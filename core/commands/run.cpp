@@ -123,7 +123,7 @@ Path saves_of(const Invocation& invocation, const Recipe& recipe) {
   );
 }
 
-/// What `automatic_weights` finds, on all ranks.
+/// The result of `automatic_weights`, the same on all ranks.
 std::string
 found_weights(const Recipe& recipe, const Path& saves, Host& host, const Processes* processes) {
   std::string format = automatic_weights(recipe, saves, host);

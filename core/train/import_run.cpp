@@ -161,7 +161,7 @@ ImportedRun import_run(
   const GivenWeights given = load_weights(folder, session, host, all);
   const std::optional<int64_t> step = given.step; // a damaged folder gives not the newest
   if (given.names == TensorNames::own) {
-    make_weights(); // of the parameters, which those names are
+    make_weights(); // the parameters have been filled
   }
   const bool goes_on = found == stored.states();
   if (step && !arguments.contains("iteration")) {

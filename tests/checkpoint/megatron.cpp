@@ -257,7 +257,7 @@ TEST_CASE("moments and masters have the names of Megatron's optimizers, and the 
 ) {
   MemoryStorage store;
   Tensors all = small_model(/*experts=*/true);
-  const std::string norm = "decoder.final_layernorm.weight"; // of bf16, so that it has a master
+  const std::string norm = "decoder.final_layernorm.weight"; // it is bf16, and has a master
   all["optimizer.exp_avg." + norm] = counting({4}, 5);
   all["optimizer.master." + norm] = counting({4}, 50.125);
   (void)mh::write_torch_dist(
@@ -279,7 +279,7 @@ TEST_CASE("moments and masters have the names of Megatron's optimizers, and the 
     CAPTURE(name);
     CHECK(has(name));
   }
-  // What has no moments has no master either.
+  // A tensor without moments has no master either.
   CHECK_FALSE(has("optimizer.state.param.embedding.word_embeddings.weight[8, 4]"));
   const auto file = mh::get_text(store, "out/iter_0000007/common.pt", 1 << 20);
   const mh::TorchFile common(

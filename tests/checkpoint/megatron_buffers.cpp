@@ -92,7 +92,7 @@ rank_part(const std::string& name, const at::Tensor& value, int64_t rank, int64_
              : value.chunk(ranks, columns ? 1 : 0)[static_cast<size_t>(rank)].contiguous();
 }
 
-/// What Megatron's optimizer saves of a model, in buckets of so many parameters.
+/// The checkpoint that Megatron's optimizer saves of a model, in buckets of so many parameters.
 struct Buffered {
   MemoryStorage store;
   StateDict model = buffered_model();

@@ -182,7 +182,7 @@ TEST_CASE_FIXTURE(Written, "tensors that cannot be taken apart or are not everyw
 TEST_CASE_FIXTURE(Written, "models that ranks cannot hold are not written") {
   CHECK(not_written({1, 4}).starts_with("NeuronX Distributed puts a layer or more on each"));
   CHECK(
-      not_written({4, 1}).find("gate_proj.weight\" of the shape [6, 4] over 4 ranks") !=
+      not_written({4, 1}).find("down_proj.weight\" of the shape [4, 6] over 4 ranks") !=
       std::string::npos
   );
   model["model.layers.0.self_attn.q_norm.weight"] = counting({4}, 1);

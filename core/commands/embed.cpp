@@ -26,11 +26,11 @@ namespace mh {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr uint64_t kLargestFile = uint64_t{4} << 30;
+constexpr uint64_t kLargestBlocks = uint64_t{4} << 30;
 constexpr int64_t kRecalls[] = {1, 5, 20, 100};
 
 /// What was embedded, and how well queries find their own blocks.
-struct Embedded {
+struct EmbeddedBlocks {
   SearchIndex index;
   std::string what; ///< "1,234 blocks of the validation split"
   std::vector<std::pair<int64_t, double>> recall{};
@@ -43,7 +43,7 @@ Split wanted_split(const Invocation& invocation) {
 }
 
 /// Each block of a split once, and the recall of its queries.
-Embedded
+EmbeddedBlocks
 embed_split(const Invocation& invocation, const Session& session, const Embedder& embedder) {
   const Split split = wanted_split(invocation);
   const int64_t all = session.corpus->size(split);
@@ -56,7 +56,7 @@ embed_split(const Invocation& invocation, const Session& session, const Embedder
         exit_code::data
     );
   }
-  Embedded made;
+  EmbeddedBlocks made;
   std::set<int64_t> known;
   std::vector<std::vector<int64_t>> blocks, queries;
   std::vector<int64_t> own;
@@ -88,7 +88,7 @@ embed_split(const Invocation& invocation, const Session& session, const Embedder
 }
 
 /// The text of a line: an object's "text" behind its "title", or the line as it is.
-std::string block_of(std::string_view line) {
+std::string block_of_line(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("text") || !json["text"].is_string()) {
     return std::string(line);
@@ -98,16 +98,16 @@ std::string block_of(std::string_view line) {
          json["text"].get<std::string>();
 }
 
-Embedded embed_file(const std::string& file, const Embedder& embedder) {
-  const std::string all = read_file(file, kLargestFile);
-  Embedded made;
+EmbeddedBlocks embed_file(const std::string& file, const Embedder& embedder) {
+  const std::string all = read_file(file, kLargestBlocks);
+  EmbeddedBlocks made;
   std::vector<std::vector<int64_t>> blocks;
   for (size_t begin = 0; begin < all.size();) {
     const size_t end = std::min(all.find('\n', begin), all.size());
     const std::string_view line = std::string_view(all).substr(begin, end - begin);
     begin = end + 1;
     if (line.find_first_not_of(" \t\r") != std::string_view::npos) {
-      std::string text = block_of(line);
+      std::string text = block_of_line(line);
       blocks.push_back(embedder.ids(EmbeddedText::context, text));
       made.index.texts.push_back(valid_utf8(text));
     }
@@ -120,9 +120,10 @@ Embedded embed_file(const std::string& file, const Embedder& embedder) {
   return made;
 }
 
-Embedded index_of(const Invocation& invocation, const Session& session, const Embedder& embedder) {
+EmbeddedBlocks
+index_of(const Invocation& invocation, const Session& session, const Embedder& embedder) {
   if (invocation.has("--index")) {
-    Embedded made{.index = read_index(invocation.value("--index")), .what = {}};
+    EmbeddedBlocks made{.index = read_index(invocation.value("--index")), .what = {}};
     made.what =
         counted(std::ssize(made.index.texts), "block") + " of " + invocation.value("--index");
     return made;
@@ -132,7 +133,7 @@ Embedded index_of(const Invocation& invocation, const Session& session, const Em
 }
 
 /// Blanks and line breaks become one blank, so that a block is a row of a table.
-std::string one_line(std::string_view text, size_t most) {
+std::string in_one_line(std::string_view text, size_t most) {
   std::string line;
   for (const char letter : text) {
     const bool blank = letter == ' ' || letter == '\n' || letter == '\t' || letter == '\r';
@@ -146,7 +147,9 @@ std::string one_line(std::string_view text, size_t most) {
   return line;
 }
 
-void print(const Embedded& made, const std::vector<FoundBlock>& found, const std::string& words) {
+void print_found(
+    const EmbeddedBlocks& made, const std::vector<FoundBlock>& found, const std::string& words
+) {
   constexpr size_t kMostLetters = 100;
   std::printf(
       "%s, %lld numbers each; weights: %s\n",
@@ -172,14 +175,14 @@ void print(const Embedded& made, const std::vector<FoundBlock>& found, const std
     rows.push_back(
         {std::to_string(i + 1),
          formatted("%.3f", found[i].score),
-         terminal_text(one_line(text, kMostLetters))}
+         terminal_text(in_one_line(text, kMostLetters))}
     );
   }
   std::printf("\n%s", columns(rows, Terminal::of(STDOUT_FILENO)).c_str());
 }
 
-void print_json(
-    const Embedded& made, const std::vector<FoundBlock>& found, const std::string& words
+void print_found_json(
+    const EmbeddedBlocks& made, const std::vector<FoundBlock>& found, const std::string& words
 ) {
   Json object{
       {"blocks", made.index.texts.size()},
@@ -200,7 +203,7 @@ void print_json(
   std::printf("%s\n", object.dump().c_str());
 }
 
-void check_options(const Invocation& invocation) {
+void check_embed_options(const Invocation& invocation) {
   if (invocation.has("--index") && !invocation.has("--query")) {
     throw Error("--index is searched by --query TEXT, which is missing", "add --query TEXT");
   }
@@ -226,12 +229,12 @@ void check_options(const Invocation& invocation) {
 
 int command_embed(const Invocation& invocation, Host& host) {
   constexpr int64_t kMost = 1000;
-  check_options(invocation);
+  check_embed_options(invocation);
   const int64_t most = number_option(invocation, "--top", 5, 1, kMost);
   const bool corpus = !invocation.has("--index") && !invocation.has("--file");
   const auto [session, weights] = given_model(invocation, host, corpus);
   const Embedder embedder(*session);
-  const Embedded made = index_of(invocation, *session, embedder);
+  const EmbeddedBlocks made = index_of(invocation, *session, embedder);
   if (invocation.has("-o")) {
     write_index(made.index, invocation.value("-o"));
   }
@@ -250,8 +253,8 @@ int command_embed(const Invocation& invocation, Host& host) {
     }
     found = search(made.index, query, most).front();
   }
-  invocation.has("--json") ? print_json(made, found, weights.description)
-                           : print(made, found, weights.description);
+  invocation.has("--json") ? print_found_json(made, found, weights.description)
+                           : print_found(made, found, weights.description);
   return 0;
 }
 

@@ -242,8 +242,7 @@ Sample TrialCorpus::sample(Split, int64_t index) const {
   const Sample own = tokens_of(seq_length_, index, 0);
   Sample sample;
   for (const ArraySpec& spec : arrays_) { // one that we know of, or ids, or ones
-    const bool per_token = spec.axis == axis::seq && spec.sequence.empty();
-    const auto known = per_token ? own.find(spec.name) : own.end();
+    const auto known = spec.length == seq_length_ ? own.find(spec.name) : own.end();
     Array& array = sample[spec.name];
     if (spec.type == ArraySpec::Type::float32) {
       array = known != own.end() ? known->second

@@ -522,8 +522,12 @@ TEST_CASE("optimizers give the same weights whether or not ranks have split the 
       {"adamw", {}},
       {"adafactor", {{"beta1", 0.9}}},
       {"schedule_free_adamw", {}},
-      {"soap", {{"precondition_frequency", 1}, {"damping", 0.1}, {"adamw", mh::Value::Array{}}}},
-      {"shampoo", {{"damping", 0.1}, {"adamw", mh::Value::Array{}}}}};
+      {"soap",
+       {{"precondition_frequency", 1},
+        {"damping", 0.01},
+        {"eps", 1e-5},
+        {"adamw", mh::Value::Array{}}}},
+      {"shampoo", {{"precondition_frequency", 1}, {"adamw", mh::Value::Array{}}}}};
   for (const auto& [name, options] : all) {
     const auto optimizer = host.make<mh::Optimizer>(name, options);
     const auto one = trained({}, *optimizer, 4);

@@ -97,6 +97,7 @@ Matrix FactorOptimizer::matrix_of(
       .gradient = gradient,
       .exp_avg = item.state[0],
       .exp_avg_sq = item.state[1],
+      .factors = {},
       .step = step,
       .due = (static_cast<uint64_t>(step - 1) + turn) % period == 0};
   size_t next = 2;

@@ -143,7 +143,9 @@ struct RankParameter {
 class BufferStates {
 public:
   BufferStates(
-      const std::vector<AssembledTensor>& weights, BufferBuckets buckets, const nlohmann::json& arguments
+      const std::vector<AssembledTensor>& weights,
+      BufferBuckets buckets,
+      const nlohmann::json& arguments
   )
       : buckets_(std::move(buckets))
       , tensor_(argument(arguments, "tensor_model_parallel_size"))

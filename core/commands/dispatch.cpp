@@ -1,3 +1,4 @@
+#include "core/bench_commands/commands.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/commands/commands.hpp"
 #include "core/corpora/corpora.hpp"

@@ -1,6 +1,6 @@
 // megahost embed: an index of blocks by a retriever, and what it finds in it.
 
-#include "core/train/embed.hpp"
+#include "core/encoders/embed.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
@@ -8,9 +8,9 @@
 #include "core/commands/given_model.hpp"
 #include "core/draw/columns.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/encoders/search_index.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
-#include "core/train/search_index.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "core/train/fill_mask.hpp"
+#include "core/encoders/fill_mask.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"

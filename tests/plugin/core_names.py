@@ -42,7 +42,7 @@ ALLOWED = {
     "core/bench/gpu.cpp": {"cpu": "losses on a GPU are compared with this machine's processor"},
     "core/bench/gpu.hpp": {"cuda": "the device that `bench gpu` tries unless it is told another"},
     "core/text/splitter.cpp": {"gpt2": "a model whose pattern it is"},
-    "core/commands/bench.cpp": {"cpu": "--calibrate measures this machine's processor"},
+    "core/bench_commands/bench.cpp": {"cpu": "--calibrate measures this machine's processor"},
     "core/commands/doctor.cpp": {"cpu": "what ranks are compared on unless told"},
     "core/recipe/scale.cpp": {"mock": "a corpus that needs no files takes the place of the recipe's"},
     "core/recipe/terms.cpp": {"*": WORDS},

@@ -66,7 +66,7 @@ assert "retrieval loss" in text and "top-1 accuracy 0." in text and "top-5 accur
 text = trial.run("generate", "whole", "--prompt", "red green", code=5)
 assert "cannot continue a text" in text, text
 
-# What was learned is found: by queries of the split, in an index of a file, and by a query of one's own.
+# The trained model finds what it has learned: by queries of the split, in an index of a file, and by a query of one's own.
 learn = ("data.use=pairs", "data.paths=[\"pairs.jsonl\"]", "data.extensions=", "train.iters=150", "optimizer.lr=0.005",
          "model.shared_towers=true", "model.positions=rope", "model.layers=2", "model.norm_placement=pre", "batch.global=16",
          "batch.micro=16", "model.init_std=0.1")

@@ -10,8 +10,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
-#include <doctest/doctest.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstdint>
@@ -96,7 +97,7 @@ TEST_CASE("hard negatives of all samples are wrong contexts; absent ones and rig
     }
     return std::log(all) - own;
   };
-  // Of the first query 3, 1 and 2, 0; of the second 2, 2 and 0, 2.
+  // The first query scores 3, 1 and 2, 0; the second scores 2, 2 and 0, 2.
   const Found both = losses(queries, {contexts, hard}, labels, pairs, at::ones({1, 2}));
   CHECK(both.loss == doctest::Approx(sum(3, {1, 2, 0}) + sum(2, {2, 0, 2})));
   const Tensor first = at::tensor({1.0F, 0.0F}).view({1, 2});

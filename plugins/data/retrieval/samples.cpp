@@ -134,7 +134,8 @@ PairIds Samples::encode(std::string_view text) const {
 }
 
 /// [CLS], what there is room for, [SEP], padding; and the segments.
-void Samples::add(Sample& ret_sample, const std::string& sequence, PairIds ids, int64_t length) const {
+void Samples::add(Sample& ret_sample, const std::string& sequence, PairIds ids, int64_t length)
+    const {
   const auto size = static_cast<size_t>(length);
   ids.resize(std::min(ids.size(), size - kAdded));
   ids.insert(ids.begin(), cls_);

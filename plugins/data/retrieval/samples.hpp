@@ -49,8 +49,9 @@ public:
   [[nodiscard]] PairIds encode(std::string_view text) const;
 
   /// What is too long loses its end; of `negatives` the first are taken.
-  [[nodiscard]] Sample
-  sample(const PairIds& query, const PairContext& context, const std::vector<PairContext>& negatives) const;
+  [[nodiscard]] Sample sample(
+      const PairIds& query, const PairContext& context, const std::vector<PairContext>& negatives
+  ) const;
 
 private:
   void add(Sample& ret_sample, const std::string& sequence, PairIds ids, int64_t length) const;

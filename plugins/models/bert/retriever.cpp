@@ -25,7 +25,7 @@ namespace {
 /// A text of a sample, of all that the model reads.
 struct Text {
   std::string sequence; ///< "" is the sample's own: the right context
-  std::string name;     ///< of its activation, and of the model's output without "_embedding"
+  std::string name;     ///< the activation's name, and the model's output's without "_embedding"
   int64_t number;
 
   [[nodiscard]] bool is_query() const { return sequence == kQuery; }
@@ -166,7 +166,7 @@ private:
   Towers<Block> towers_;
 };
 
-/// What comes behind a tower's layers: a norm where they begin with one, and a projection.
+/// The end of a tower, behind its layers: a norm where they begin with one, and a projection.
 class TowerEnd {
 public:
   TowerEnd(Builder& builder, const RetrieverConfig& c, std::unique_ptr<NormPart> norm)

@@ -1,4 +1,4 @@
-#include "core/train/fill_mask.hpp"
+#include "core/encoders/fill_mask.hpp"
 
 #include "core/train/generate.hpp"
 #include "megahost/error.hpp"

@@ -3,7 +3,7 @@
 #include "core/base/number_text.hpp"
 #include "core/bench/machine.hpp"
 #include "core/bench/step.hpp"
-#include "core/commands/commands.hpp"
+#include "core/bench_commands/commands.hpp"
 #include "core/draw/report.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/memory/caching_allocator.hpp"

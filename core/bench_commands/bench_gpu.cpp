@@ -2,7 +2,7 @@
 #include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 #include "core/bench/gpu.hpp"
-#include "core/commands/commands.hpp"
+#include "core/bench_commands/commands.hpp"
 #include "core/install/program.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/search_index.hpp"
+#include "core/encoders/search_index.hpp"
 
 #include "core/formats/npy.hpp"
 #include "core/storage/file_system.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/embed.hpp"
+#include "core/encoders/embed.hpp"
 
 #include "core/base/text.hpp"
 #include "core/step/batches.hpp"

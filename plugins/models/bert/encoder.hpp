@@ -97,7 +97,7 @@ private:
 /// transformers' and our prefixes of one encoder's names.
 struct EncoderNames {
   std::string theirs; ///< before "embeddings." and "encoder."
-  std::string tower;  ///< of ours, behind "embedding.", "layers.N." and "head."
+  std::string tower;  ///< our name of it, behind "embedding.", "layers.N." and "head."
 };
 
 /// Whether transformers' BERT has these complete fields.

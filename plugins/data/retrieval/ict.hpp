@@ -63,7 +63,7 @@ private:
   std::vector<IndexedDataset> titles_;         // one for each of config_.paths, or none
   std::array<std::vector<masked::Passage>, 3> passages_by_split_;
   std::vector<Function> functions_; // in the order of hashes of their comments
-  std::array<uint64_t, 3> ends_{};  // of each split's functions
+  std::array<uint64_t, 3> ends_{};  // ends of the splits' functions
   size_t files_ = 0;
 };
 

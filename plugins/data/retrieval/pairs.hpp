@@ -20,7 +20,7 @@ namespace mh::retrieval {
 /// A context is a text, or {"title": ..., "text": ...}. DPR's names are known, too: "question",
 /// "positive_ctxs" (of which the first is taken) and "hard_negative_ctxs".
 ///
-/// Arrays:  see Samples. Of more hard negatives than the model reads, each epoch draws others
+/// Arrays:  see Samples; where there are more hard negatives than the model reads, epochs draw some
 /// Random:  a pure function of (seed, split, index); valid and test do not depend on the seed
 /// Source:  arXiv:2004.04906
 class PairsCorpus final : public Corpus {

@@ -48,7 +48,7 @@ public:
   /// Throws:  mh::Error (exit code 5) for an id outside the model's vocabulary
   [[nodiscard]] PairIds encode(std::string_view text) const;
 
-  /// What is too long loses its end; of `negatives` the first are taken.
+  /// Texts that are too long lose their ends; of `negatives` the first are taken.
   [[nodiscard]] Sample sample(
       const PairIds& query, const PairContext& context, const std::vector<PairContext>& negatives
   ) const;

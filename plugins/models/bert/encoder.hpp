@@ -1,5 +1,5 @@
 #pragma once
-/// What BERT and retrievers of BERT's towers have in common: fields, the first block, names.
+/// The fields, the first block and the names that BERT and retrievers of its towers have in common.
 
 #include <megahost/builder.hpp>
 #include <megahost/context.hpp>

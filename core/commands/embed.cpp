@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLargestBlocks = uint64_t{4} << 30;
 constexpr int64_t kRecalls[] = {1, 5, 20, 100};
 
-/// What was embedded, and how well queries find their own blocks.
+/// Embedded blocks, and the shares of queries that find their own among them.
 struct EmbeddedBlocks {
   SearchIndex index;
   std::string what; ///< "1,234 blocks of the validation split"
@@ -162,7 +162,7 @@ void print_found(
   }
   if (!made.recall.empty()) {
     std::printf(
-        "of %s for their own blocks\n",
+        "%s, each for its own block\n",
         (grouped(made.queries) + (made.queries == 1 ? " query" : " queries")).c_str()
     );
   }

@@ -108,8 +108,8 @@ std::vector<Batch> make_unlabelled(const std::vector<std::vector<int64_t>>& rows
   return batches;
 }
 
-/// What the model gives without labels: logits of every token, [batch, tokens, vocab], or else what
-/// its samples become, [batch, ...].
+/// The outputs of the model without labels: logits of every token, [batch, tokens, vocab], or else those
+/// of its samples, [batch, ...].
 std::vector<NamedTensor> outputs(const Session& session, const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
   std::vector<NamedTensor> all;

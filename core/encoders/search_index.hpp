@@ -17,7 +17,7 @@ namespace mh {
 struct SearchIndex {
   at::Tensor embeddings; ///< [blocks, dim] float32 on the host
   std::vector<std::string> texts;
-  std::vector<int64_t> numbers{}; ///< of blocks, by a corpus; empty where they come from a file
+  std::vector<int64_t> numbers{}; ///< numbers of blocks, by a corpus; empty where they come from a file
 };
 
 struct FoundBlock {

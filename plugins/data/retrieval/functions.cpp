@@ -9,8 +9,8 @@
 namespace mh::retrieval {
 namespace {
 
-constexpr size_t kFewestLetters = 8; // of a comment that says something
-constexpr size_t kMostLines = 60;    // of code
+constexpr size_t kFewestLetters = 8; // letters of a comment that says something
+constexpr size_t kMostLines = 60;    // lines of code
 constexpr std::string_view kBlanks = " \t\r";
 
 std::string_view trimmed(std::string_view line) {

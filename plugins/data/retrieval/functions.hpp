@@ -9,7 +9,7 @@ namespace mh::retrieval {
 
 struct CommentedFunction {
   std::string comment; ///< its words, without the marks of comments and line breaks
-  std::string code;    ///< what follows it: a declaration, or a definition with its body
+  std::string code;    ///< the code behind it: a declaration, or a definition with its body
 };
 
 /// Comments of some words that something with a parenthesis follows, up to where its brackets are

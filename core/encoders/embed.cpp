@@ -31,7 +31,7 @@ const std::vector<int64_t>& array(const Sample& sample, const std::string& name)
   if (values == nullptr) {
     throw Error(
         "the corpus gives no `" + name + "`, which a retriever's samples have",
-        "choose data.use = \"ict\" or \"pairs\"",
+        "choose a corpus of pairs (docs/models.md, Retrievers)",
         exit_code::data
     );
   }
@@ -48,7 +48,7 @@ Embedder::Embedder(const Session& session)
     if (std::ranges::find(outputs, name) == outputs.end()) {
       throw Error(
           "this model makes no embeddings of queries and contexts",
-          "train one of model.use = \"retriever\" (docs/models.md, Retrievers)",
+          "train a retriever (docs/models.md, Retrievers)",
           exit_code::data
       );
     }

@@ -21,6 +21,8 @@ INCLUDES = """
 
 #include <cmath>
 #include <fstream>
+struct Config {};
+struct Args {};
 """
 # The declarations that examples take for granted.
 GIVEN = {"sdk": """
@@ -38,8 +40,6 @@ extern at::Tensor x, choices, weights;
 extern const int64_t experts, count, rows;
 extern const uint64_t sample, size, seed;
 extern std::vector<double> sums;
-struct Config {};
-struct Args {};
 mh::InstructionLists my_passes(const mh::PipelineSchedule::Args& args);
 """, "core": """
 extern mh::Mesh mesh;

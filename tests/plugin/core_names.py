@@ -14,6 +14,7 @@ ORDINARY = {  # names that are words of the core, too
     "schedule": "a command",
     "text": "a document's text; a word of messages and formats",
     "none": "values of several options",
+    "pairs": "a word of models and of Lua",
     "linear": "values of several options",
     "constant": "values of several options",
     "cosine": "values of several options",
@@ -21,7 +22,7 @@ ORDINARY = {  # names that are words of the core, too
 }
 
 ENGLISH = {  # names that sentences use as words
-    "budget", "byte", "context", "expert", "full", "indexed", "order", "pipeline", "selective", "sequence", "strategies",
+    "budget", "byte", "context", "expert", "full", "indexed", "order", "pairs", "pipeline", "retriever", "selective", "sequence", "strategies",
     "tensor", "zero",
 }
 

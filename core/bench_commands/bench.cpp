@@ -10,6 +10,7 @@
 #include "core/mesh/processes.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/mesh/threads.hpp"
+#include "core/options/read.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"

@@ -2,7 +2,7 @@
 
 #include "../masked/draws.hpp"
 #include "../text/files.hpp"
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 #include "functions.hpp"
 
 #include <megahost/error.hpp>

@@ -3,7 +3,7 @@
 #include "../masked/draws.hpp"
 #include "../masked/passages.hpp"
 #include "../text/files.hpp"
-#include "../words.hpp"
+#include "../corpus_text.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/shuffle.hpp>

@@ -69,7 +69,7 @@ public:
           "optimizer.use is \"" + recipe.optimizer.use +
               "\", whose update reads its numbers on the host, where a program of the whole step "
               "has none",
-          "set optimizer.use to one that takes them as tensors, such as \"adamw\" or \"muon\""
+          "set optimizer.use to one that takes them as tensors (megahost plugins)"
       );
     }
     session_->corpus = blank_samples(session_->arrays);

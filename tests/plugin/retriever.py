@@ -13,6 +13,7 @@ layers = 4
 hidden = 32
 heads = 4
 query_length = 32
+init_std = 0.2 # gradients of alike embeddings cancel, and round
 seq_length = 64
 [data]
 use = "ict"

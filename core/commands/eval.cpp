@@ -137,17 +137,21 @@ void write_new(const std::string& file, const std::vector<NamedTensor>& tensors)
   write_tensors(local_storage(), file, tensors, {{"format", "pt"}}, Storage::Existing::replace);
 }
 
+/// `of_what` follows the number of tokens, or of samples of a model that has no logits of tokens.
 void print(
     Output& output,
+    const Session& session,
     const std::vector<LossValue>& losses,
     const GivenWeights& weights,
-    const std::string& what
+    const std::string& of_what
 ) {
+  const auto outputs = session.architecture->outputs();
+  const bool tokens = std::find(outputs.begin(), outputs.end(), "logits") != outputs.end();
   for (const LossValue& loss : losses) {
     std::string text = formatted("%s %.7f", loss.name.c_str(), loss.value);
     if (loss.main) {
-      text += formatted(" | perplexity %.4f | over ", perplexity(loss.value)) +
-              grouped(std::llround(loss.count)) + " " + what;
+      text += (tokens ? formatted(" | perplexity %.4f", perplexity(loss.value)) : "") + " | over " +
+              grouped(std::llround(loss.count)) + (tokens ? " tokens" : " samples") + of_what;
     }
     output.line(text);
   }
@@ -192,7 +196,7 @@ void evaluate_ids(
   } else {
     losses = forward_only(session.passes(), batches);
   }
-  print(output, losses, weights, "tokens of " + invocation.value("--ids"));
+  print(output, session, losses, weights, " of " + invocation.value("--ids"));
 }
 
 /// Shows how far an evaluation is: a bar on a terminal, else a line now and then.
@@ -271,10 +275,11 @@ void evaluate_samples(
   if (first) {
     print(
         output,
+        session,
         evaluated.losses,
         weights,
-        all ? "tokens: all " + counted(evaluated.samples, "sample") + " of the " + name + " split"
-            : "tokens of the " + name + " split"
+        all ? ": all " + counted(evaluated.samples, "sample") + " of the " + name + " split"
+            : " of the " + name + " split"
     );
   }
 }

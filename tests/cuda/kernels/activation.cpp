@@ -8,7 +8,7 @@
 #include <numbers>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
@@ -39,7 +39,7 @@ struct Worst {
   double difference = 0;
 };
 
-void check(Type type, Activate kind, bool gated, int64_t width, size_t gap) {
+void check(GpuType type, Activate kind, bool gated, int64_t width, size_t gap) {
   std::mt19937 random(1);
   constexpr int64_t kRows = 3;
   const int64_t wide = width * (gated ? 2 : 1);
@@ -74,13 +74,13 @@ void check(Type type, Activate kind, bool gated, int64_t width, size_t gap) {
       }
     }
   }
-  CHECK(worst.difference < (type == Type::fp32 ? 2e-6 : 4e-3));
+  CHECK(worst.difference < (type == GpuType::fp32 ? 2e-6 : 4e-3));
 }
 
 } // namespace
 
 TEST_CASE("activations and their gradients are those of float64") {
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     for (const Activate kind : {Activate::silu, Activate::gelu, Activate::gelu_tanh}) {
       for (const bool gated : {false, true}) {
         CAPTURE(static_cast<int>(type));

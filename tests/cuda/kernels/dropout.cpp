@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 TEST_CASE("dropout has the bits of the CPU's kernel") {
@@ -18,7 +18,7 @@ TEST_CASE("dropout has the bits of the CPU's kernel") {
     size_t gap;
   };
 
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     for (const Shape& s :
          {Shape{64, 0, 0},
           {72, 8, 0},
@@ -46,8 +46,8 @@ TEST_CASE("dropout has the bits of the CPU's kernel") {
           .threshold = 1U << 30,
           .scale = 4.0F / 3};
       CHECK(megahost_cuda_table()->dropout(call, nullptr) == nullptr);
-      const auto& kernels = type == Type::fp32 ? kernels::base::row_kernels_fp32()
-                                               : kernels::base::row_kernels_bf16();
+      const auto& kernels = type == GpuType::fp32 ? kernels::base::row_kernels_fp32()
+                                                  : kernels::base::row_kernels_bf16();
       kernels.dropout(
           {.batch = 2,
            .features = s.features,

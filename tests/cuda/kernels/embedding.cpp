@@ -9,16 +9,16 @@
 #include <numeric>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
 
-void check_embedding(Type type, const std::vector<int64_t>& ids, int64_t columns, size_t gap) {
+void check_embedding(GpuType type, const std::vector<int64_t>& ids, int64_t columns, size_t gap) {
   std::mt19937 random(1);
   constexpr int64_t kEntries = 9;
   const auto rows = static_cast<int64_t>(ids.size());
-  Elements x(type, rows * columns, gap), table(Type::fp32, kEntries * columns);
+  Elements x(type, rows * columns, gap), table(GpuType::fp32, kEntries * columns);
   x.fill(random, 0, 1);
   table.fill(random, 0, 1);
   const Elements before = table.copy();
@@ -53,7 +53,7 @@ void check_embedding(Type type, const std::vector<int64_t>& ids, int64_t columns
 
 TEST_CASE("rows are added to those of a table that their ids name; ids below 0 name none") {
   const std::vector<int64_t> some{3, -1, 3, 8, 0, 3, -1, 0, 3, 3, 3, 8};
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     check_embedding(type, some, 2056, 0);
     check_embedding(type, some, 7, 0);
     check_embedding(type, some, 16, 4); // no packs are loaded

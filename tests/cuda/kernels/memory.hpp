@@ -22,7 +22,7 @@ inline float rounded(float x) {
 class Elements {
 public:
   /// `gap` bytes lie before the first: where it is not 0, no packs can be loaded.
-  Elements(cuda::Type type, int64_t count, size_t gap = 0)
+  Elements(cuda::GpuType type, int64_t count, size_t gap = 0)
       : type_(type)
       , count_(count)
       , gap_(gap)
@@ -37,7 +37,7 @@ public:
 
   [[nodiscard]] void* data() const { return memory_.get() + gap_; }
 
-  [[nodiscard]] cuda::Type type() const { return type_; }
+  [[nodiscard]] cuda::GpuType type() const { return type_; }
 
   [[nodiscard]] int64_t count() const { return count_; }
 
@@ -67,7 +67,7 @@ private:
     void operator()(char* memory) const { operator delete[](memory, std::align_val_t(16)); }
   };
 
-  [[nodiscard]] bool wide() const { return type_ == cuda::Type::fp32; }
+  [[nodiscard]] bool wide() const { return type_ == cuda::GpuType::fp32; }
 
   void set(int64_t i, float x) {
     if (wide()) {
@@ -78,7 +78,7 @@ private:
     }
   }
 
-  cuda::Type type_;
+  cuda::GpuType type_;
   int64_t count_;
   size_t gap_;
   std::unique_ptr<char[], Free> memory_;

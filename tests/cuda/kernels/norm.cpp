@@ -8,7 +8,7 @@
 #include <cmath>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
@@ -21,7 +21,7 @@ struct NormShape {
 /// A norm's operands of one shape, and what the kernels make of them.
 class Norm {
 public:
-  Norm(Type type, const NormShape& shape, bool centred, bool added, std::mt19937& random)
+  Norm(GpuType type, const NormShape& shape, bool centred, bool added, std::mt19937& random)
       : shape_(shape)
       , centred_(centred)
       , x(make(type, shape.rows, random, 1))
@@ -30,8 +30,8 @@ public:
       , bias(make(type, 1, random, 0))
       , sum(added ? Elements(type, x.count(), shape.gap) : x.copy(shape.gap))
       , y(type, x.count(), shape.gap)
-      , mean(Type::fp32, shape.rows)
-      , rstd(Type::fp32, shape.rows) {
+      , mean(GpuType::fp32, shape.rows)
+      , rstd(GpuType::fp32, shape.rows) {
     const cuda::NormLaunch call{
         .type = type,
         .rows = shape.rows,
@@ -48,7 +48,7 @@ public:
     CHECK(megahost_cuda_table()->norm(call, nullptr) == nullptr);
     for (int64_t i = 0; added && i < x.count(); ++i) {
       const float exact = x[i] + term[i];
-      CHECK(sum[i] == (type == Type::fp32 ? exact : test::rounded(exact)));
+      CHECK(sum[i] == (type == GpuType::fp32 ? exact : test::rounded(exact)));
     }
   }
 
@@ -78,13 +78,13 @@ public:
   /// The same of gradients. `residual`: that of the sum is added; `summed`: weight and bias have
   /// some.
   [[nodiscard]] double backward_error(bool residual, bool summed, std::mt19937& random) const {
-    const Type type = x.type();
+    const GpuType type = x.type();
     const Elements dy = make(type, shape_.rows, random, 0),
                    dsum = make(type, shape_.rows, random, 0);
     const Elements dx(type, x.count(), shape_.gap);
     const int64_t chunks = (shape_.rows + cuda::kNormChunk - 1) / cuda::kNormChunk;
     const int64_t parts = centred_ ? 2 : 1;
-    const Elements sums(Type::fp32, chunks * parts * shape_.columns);
+    const Elements sums(GpuType::fp32, chunks * parts * shape_.columns);
     const cuda::NormGradientLaunch call{
         .type = type,
         .rows = shape_.rows,
@@ -130,7 +130,7 @@ public:
   }
 
 private:
-  [[nodiscard]] Elements make(Type type, int64_t rows, std::mt19937& random, float mean) const {
+  [[nodiscard]] Elements make(GpuType type, int64_t rows, std::mt19937& random, float mean) const {
     Elements made(type, rows * shape_.columns, shape_.gap);
     made.fill(random, mean, 1);
     return made;
@@ -151,8 +151,8 @@ private:
 
 TEST_CASE("norms of a residual stream and their gradients are those of float64") {
   std::mt19937 random(1);
-  for (const Type type : {Type::fp32, Type::bf16}) {
-    const double most = type == Type::fp32 ? 1e-5 : 5e-3;
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
+    const double most = type == GpuType::fp32 ? 1e-5 : 5e-3;
     for (const NormShape& shape :
          {NormShape{33, 1032, 0}, {70, 8, 0}, {9, 7, 0}, {5, 64, 4}, {1, 300, 0}}) {
       for (const bool centred : {false, true}) {

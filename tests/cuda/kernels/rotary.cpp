@@ -8,7 +8,7 @@
 #include <cmath>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
@@ -21,8 +21,8 @@ struct RotaryShape {
 constexpr int64_t kSeq = 3, kBatch = 2, kHeads[] = {2, 1, 2}, kAll = 5;
 
 /// Heads of three tensors with room between them, the first two tensors' rotated.
-void check_rotary(Type type, const RotaryShape& s, bool inverse, std::mt19937& random) {
-  Elements table(Type::fp32, 2 * kSeq * s.table_batch * s.half);
+void check_rotary(GpuType type, const RotaryShape& s, bool inverse, std::mt19937& random) {
+  Elements table(GpuType::fp32, 2 * kSeq * s.table_batch * s.half);
   table.fill(random, 0, 1);
   const auto* cosine = static_cast<const float*>(table.data());
   const Elements y(type, kSeq * kBatch * kAll * s.dim, s.gap);
@@ -70,14 +70,14 @@ void check_rotary(Type type, const RotaryShape& s, bool inverse, std::mt19937& r
     }
     worst = std::max(worst, std::abs(y[place] - wanted) / (1 + std::abs(wanted)));
   }
-  CHECK(worst < (type == Type::fp32 ? 1e-6 : 5e-3));
+  CHECK(worst < (type == GpuType::fp32 ? 1e-6 : 5e-3));
 }
 
 } // namespace
 
 TEST_CASE("heads of the first tensors are rotated, those of the last copied") {
   std::mt19937 random(1);
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     for (const RotaryShape& shape :
          {RotaryShape{64, 32, 1, 0},
           {64, 16, kBatch, 0},

@@ -8,15 +8,15 @@
 #include <cmath>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
 
-void check_sums(Type type, int64_t rows, int64_t columns, int64_t split, size_t gap) {
+void check_sums(GpuType type, int64_t rows, int64_t columns, int64_t split, size_t gap) {
   std::mt19937 random(1);
-  Elements x(type, rows * columns, gap), first(Type::fp32, split),
-      rest(Type::fp32, columns - split);
+  Elements x(type, rows * columns, gap), first(GpuType::fp32, split),
+      rest(GpuType::fp32, columns - split);
   for (Elements* e : {&x, &first, &rest}) {
     e->fill(random, 0, 1);
   }
@@ -50,7 +50,7 @@ void check_sums(Type type, int64_t rows, int64_t columns, int64_t split, size_t 
 } // namespace
 
 TEST_CASE("sums of rows are added to what is there, those of columns from a place on to another") {
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     check_sums(type, 200, 72, 72, 0);
     check_sums(type, 67, 48, 16, 0);
     check_sums(type, 3, 7, 2, 0);

@@ -11,7 +11,7 @@
 #include <string>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
@@ -20,12 +20,12 @@ namespace {
 struct Tensors {
   Elements weight, gradient, first, second, parameter;
 
-  Tensors(Type weight_type, Type state_type, int64_t count, std::mt19937& random)
+  Tensors(GpuType weight_type, GpuType state_type, int64_t count, std::mt19937& random)
       : weight(weight_type, count)
-      , gradient(Type::fp32, count)
+      , gradient(GpuType::fp32, count)
       , first(state_type, count)
       , second(state_type, count)
-      , parameter(Type::bf16, count) {
+      , parameter(GpuType::bf16, count) {
     weight.fill(random, 0, 1);
     gradient.fill(random, 0, 1);
     first.fill(random, 0, 0.5F);
@@ -118,14 +118,15 @@ void update(
 /// The CPU's kernel on the same parameter, whose first element is at `origin` of its global tensor.
 void update_on_cpu(const cuda::UpdateLaunch& call, const cuda::GpuItem& item, int64_t origin) {
   const auto& table = kernels::base::update_kernels();
-  const bool narrow_state = item.state_type == Type::bf16;
-  const auto run = item.weight_type == Type::fp32 ? (narrow_state ? table.fp32_bf16 : table.fp32)
-                                                  : (narrow_state ? table.bf16 : table.bf16_fp32);
+  const bool narrow_state = item.state_type == GpuType::bf16;
+  const auto run = item.weight_type == GpuType::fp32
+                       ? (narrow_state ? table.fp32_bf16 : table.fp32)
+                       : (narrow_state ? table.bf16 : table.bf16_fp32);
   const bool adam = call.kind == UpdateKind::adam;
   const auto narrow = [](double x) { return static_cast<float>(x); };
   run({.kind = call.kind,
        .nesterov = call.nesterov,
-       .stochastic = call.stochastic && (narrow_state || item.weight_type == Type::bf16),
+       .stochastic = call.stochastic && (narrow_state || item.weight_type == GpuType::bf16),
        .scale = narrow(call.scale.value),
        .keep = narrow(call.decoupled ? 1 - item.rate.value * item.decay.value : 1),
        .l2 = narrow(call.decoupled ? 0 : item.decay.value),
@@ -172,7 +173,7 @@ Exact exact(const cuda::UpdateLaunch& c, const Tensors& t, int64_t i) {
   return {kept - kRate * first / (1 - std::pow(c.beta1, c.step.value)) / size, 0, first, second};
 }
 
-constexpr Type kTypes[] = {Type::fp32, Type::bf16};
+constexpr GpuType kTypes[] = {GpuType::fp32, GpuType::bf16};
 constexpr int64_t kSizes[] = {1, 3, 4, 203, cuda::kUpdateChunk, cuda::kUpdateChunk + 5};
 
 } // namespace
@@ -180,8 +181,8 @@ constexpr int64_t kSizes[] = {1, 3, 4, 203, cuda::kUpdateChunk, cuda::kUpdateChu
 TEST_CASE("an update of ragged items in one launch is that of the formulas in float64") {
   std::mt19937 random(1);
   for (const auto& [name, call] : rules()) {
-    for (const Type weight : kTypes) {
-      for (const Type state : kTypes) {
+    for (const GpuType weight : kTypes) {
+      for (const GpuType state : kTypes) {
         CAPTURE(name);
         CAPTURE(static_cast<int>(weight));
         CAPTURE(static_cast<int>(state));
@@ -194,8 +195,8 @@ TEST_CASE("an update of ragged items in one launch is that of the formulas in fl
         }
         update(call, items);
         double wide = 0, narrow = 0; // the worst differences of each type
-        const auto see = [&](Type type, double made, double wanted) {
-          double& worst = type == Type::fp32 ? wide : narrow;
+        const auto see = [&](GpuType type, double made, double wanted) {
+          double& worst = type == GpuType::fp32 ? wide : narrow;
           worst = std::max(worst, std::abs(made - wanted) / std::max(1.0, std::abs(wanted)));
         };
         for (size_t k = 0; k < before.size(); ++k) {
@@ -204,9 +205,9 @@ TEST_CASE("an update of ragged items in one launch is that of the formulas in fl
             see(weight, after[k].weight[i], wanted.weight);
             see(state, after[k].first[i], wanted.first);
             see(state, after[k].second[i], wanted.second);
-            see(Type::fp32, after[k].gradient[i], wanted.gradient);
+            see(GpuType::fp32, after[k].gradient[i], wanted.gradient);
             if (call.kind != UpdateKind::average) {
-              see(Type::bf16, after[k].parameter[i], wanted.weight);
+              see(GpuType::bf16, after[k].parameter[i], wanted.weight);
             }
           }
         }
@@ -220,8 +221,8 @@ TEST_CASE("an update of ragged items in one launch is that of the formulas in fl
 TEST_CASE("an update has the bits of the CPU's kernel, stochastic rounding too") {
   std::mt19937 random(2);
   for (auto [name, call] : rules()) {
-    for (const Type weight : kTypes) {
-      for (const Type state : kTypes) {
+    for (const GpuType weight : kTypes) {
+      for (const GpuType state : kTypes) {
         for (const bool stochastic : {false, true}) {
           CAPTURE(name);
           CAPTURE(stochastic);
@@ -252,7 +253,7 @@ TEST_CASE("a slice of a global tensor is rounded as it is in the whole, beyond 3
   for (const Slice& s :
        {Slice{3, 8, 2, 16, 64}, {3, 7, 1, 5, 21}, {2, 12, 1, 4, kWide}, {5, 6, 0, 0, 6}}) {
     CAPTURE(s.columns);
-    Tensors made(Type::bf16, Type::bf16, s.rows * s.columns, random);
+    Tensors made(GpuType::bf16, GpuType::bf16, s.rows * s.columns, random);
     const Tensors wanted(made, 0);
     auto item = item_of(made);
     item.places = 2;
@@ -275,7 +276,7 @@ TEST_CASE("numbers in memory are those of the host") {
   std::mt19937 random(4);
   for (auto [name, call] : rules()) {
     CAPTURE(name);
-    Tensors host(Type::fp32, Type::fp32, 100, random);
+    Tensors host(GpuType::fp32, GpuType::fp32, 100, random);
     const Tensors memory(host, 0);
     update(call, {item_of(host)});
     const double scale = 2, step = 3, rate = 0.5, decay = 1;

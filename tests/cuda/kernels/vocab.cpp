@@ -9,13 +9,13 @@
 #include <limits>
 
 using namespace mh;
-using cuda::Type;
+using cuda::GpuType;
 using test::Elements;
 
 namespace {
 
 /// Three rows of logits: one whose label is here, one whose is on another rank, one in the padding.
-void check(Type type, int64_t columns, int64_t entries, size_t gap) {
+void check(GpuType type, int64_t columns, int64_t entries, size_t gap) {
   std::mt19937 random(1);
   constexpr int64_t kRows = 3, kFirst = 100;
   const std::vector<int64_t> labels{kFirst + entries / 2, 5, kFirst + entries};
@@ -66,13 +66,13 @@ void check(Type type, int64_t columns, int64_t entries, size_t gap) {
             : 0;
     worst = std::max(worst, std::abs(z[place] - wanted));
   }
-  CHECK(worst < (type == Type::fp32 ? 2e-6 : 4e-3));
+  CHECK(worst < (type == GpuType::fp32 ? 2e-6 : 4e-3));
 }
 
 } // namespace
 
 TEST_CASE("a row's softmax and the gradient of its logits are those of float64") {
-  for (const Type type : {Type::fp32, Type::bf16}) {
+  for (const GpuType type : {GpuType::fp32, GpuType::bf16}) {
     check(type, 4104, 4099, 0);
     check(type, 4104, 4104, 0);
     check(type, 16, 1, 0);

@@ -50,7 +50,7 @@ std::string example_of_suite(
   return signature(headers);
 }
 
-Environment variables(const std::map<std::string, std::string>& set) {
+EnvironmentReader variables(const std::map<std::string, std::string>& set) {
   return [set](const std::string& name) {
     const auto found = set.find(name);
     return found == set.end() ? std::string() : found->second;

@@ -39,13 +39,13 @@ start_of(const mh::Optimizer& optimizer, const std::vector<int64_t>& shape, cons
   return item;
 }
 
-at::Tensor low_rank_gradient(const mh::UpdateItem& item, int64_t step) {
+at::Tensor sine_gradient(const mh::UpdateItem& item, int64_t step) {
   const at::Tensor k = at::arange(item.weight.numel(), at::kDouble);
   return ((k + 1) * (k + static_cast<double>(step)) * 0.37).sin().view(item.weight.sizes());
 }
 
 void update(const mh::Optimizer& optimizer, mh::UpdateItem& item, int64_t step, double lr = 0.02) {
-  item.gradient = low_rank_gradient(item, step) * 4; // the scale takes it away
+  item.gradient = sine_gradient(item, step) * 4; // the scale takes it away
   optimizer.update({&item, 1}, {.step = step, .lr = lr, .gradient_scale = 0.25});
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("SOAP's bases are orthogonal, and tend to the factors' eigenvectors") 
   );
   auto item = start_of(*soap, {4, 6}, kName);
   for (int64_t step = 1; step <= 60; ++step) {
-    item.gradient = low_rank_gradient(item, 1);
+    item.gradient = sine_gradient(item, 1);
     soap->update({&item, 1}, {.step = step, .lr = 0});
   }
   for (const size_t factor : {2, 4}) { // four of the right's six dimensions have gradients

@@ -40,6 +40,17 @@ def start(rank=0, world=1, meet=None, tensor=1):
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
     else:
         torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+
+    own = DotProductAttention.__init__
+
+    def with_channels(self, *given, k_channels=None, v_channels=None, **named):
+        """Latent attention tells how wide heads of keys and values are, which Transformer Engine's class takes, and this one not."""
+        own(self, *given, **named)
+        if v_channels is not None:
+            self.hidden_size_per_partition = self.num_attention_heads_per_partition * v_channels
+
+    DotProductAttention.__init__ = with_channels
     from megatron.core import parallel_state, tensor_parallel
 
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor)

@@ -2,6 +2,7 @@
 save, with queries, keys and values by themselves or joined, give the weights of the whole model."""
 
 import pathlib
+import shutil
 import sys
 import tempfile
 import types
@@ -109,6 +110,7 @@ def case(folder):
         for tensor in range(TENSOR):
             for stage in range(PIPELINE):
                 xser_save(sharded(state, tensor, stage, layers, separate), path_of(folder / name, tensor, stage))
+        shutil.copy(folder / "hf/config.json", folder / name)
         said = program.run("checkpoint", "diff", folder / "hf", folder / name)
         expect(f"{len(state)} tensors are the same bit for bit, 0 differ" in said, f"{name}: {said}")
         said = program.run("run", folder / "recipe.toml", "--weights", folder / name, "--run-dir", folder / f"run-{name}", "--set",

@@ -148,6 +148,8 @@ def dpr(name, **changes):
     loss = torch.nn.functional.cross_entropy(embeddings["query_"] @ embeddings[""].T, torch.arange(BATCH))
     loss.backward()
     gradients = {key: gradient for tower in towers.values() for key, gradient in gradients_of(tower).items()}
+    # What adds one vector to all contexts changes no loss: its gradient is 0, and rounding in both programs.
+    shifts = {key for key, gradient in gradients.items() if key.startswith("ctx_") and key.endswith("bias") and gradient.norm() < 1e-6}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         prepare(folder, towers["query_"], arrays, 'seq_length = 29, query_length = 17')
@@ -155,10 +157,11 @@ def dpr(name, **changes):
                    if "position_ids" not in key}, folder / "model/model.safetensors")
         ours = program.evaluate(folder, outputs=("query_embedding", "context_embedding"))
         made = torch.cat([embeddings["query_"], embeddings[""]]).detach()
-        noise = [gradient for key in list(gradients) if key.endswith("key.bias") for gradient in (gradients.pop(key), ours[2].pop(key))]
+        noise = [gradient for key in list(gradients) if key.endswith("key.bias") or key in shifts
+                 for gradient in (gradients.pop(key), ours[2].pop(key))]
         problems = program.compare(ours, (made, loss.item(), gradients))
-        if not program.norm(noise) <= 1e-7 * program.norm(gradients.values()):
-            problems.append("the gradient of a key's bias is not 0")
+        if not program.norm(noise) <= 1e-6 * program.norm(gradients.values()):
+            problems.append("the gradient of a bias that changes no score is not 0")
         print(f"{name}: loss {ours[1]} against {loss.item():.7f}")
         for problem in problems:
             print(f"  {problem}")

@@ -40,6 +40,7 @@ def start(rank=0, world=1, meet=None, tensor=1):
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
     else:
         torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
+    from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.dot_product_attention import DotProductAttention
 
     own = DotProductAttention.__init__
@@ -51,6 +52,7 @@ def start(rank=0, world=1, meet=None, tensor=1):
             self.hidden_size_per_partition = self.num_attention_heads_per_partition * v_channels
 
     DotProductAttention.__init__ = with_channels
+    multi_latent_attention.HAVE_TE = False  # it asks for what it imported, which may be None
     from megatron.core import parallel_state, tensor_parallel
 
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor)

@@ -148,7 +148,7 @@ def dpr(name, **changes):
     loss = torch.nn.functional.cross_entropy(embeddings["query_"] @ embeddings[""].T, torch.arange(BATCH))
     loss.backward()
     gradients = {key: gradient for tower in towers.values() for key, gradient in gradients_of(tower).items()}
-    # What adds one vector to all contexts changes no loss: its gradient is 0, and rounding in both programs.
+    # A bias that moves all contexts alike changes no loss: its gradient is 0, and rounding in both programs.
     shifts = {key for key, gradient in gradients.items() if key.startswith("ctx_") and key.endswith("bias") and gradient.norm() < 1e-6}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)

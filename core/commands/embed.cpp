@@ -87,15 +87,20 @@ embed_split(const Invocation& invocation, const Session& session, const Embedder
   return made;
 }
 
-/// The text of a line: an object's "text" behind its "title", or the line as it is.
-std::string block_of_line(std::string_view line) {
+struct TitledText {
+  std::string title, text;
+};
+
+/// A line's block: an object's "title" and "text", or the line as it is.
+TitledText block_of_line(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("text") || !json["text"].is_string()) {
-    return std::string(line);
+    return {"", std::string(line)};
   }
   const auto title = json.find("title");
-  return (title != json.end() && title->is_string() ? title->get<std::string>() + " " : "") +
-         json["text"].get<std::string>();
+  return {
+      title != json.end() && title->is_string() ? title->get<std::string>() : "",
+      json["text"].get<std::string>()};
 }
 
 EmbeddedBlocks embed_file(const std::string& file, const Embedder& embedder) {
@@ -107,9 +112,11 @@ EmbeddedBlocks embed_file(const std::string& file, const Embedder& embedder) {
     const std::string_view line = std::string_view(all).substr(begin, end - begin);
     begin = end + 1;
     if (line.find_first_not_of(" \t\r") != std::string_view::npos) {
-      std::string text = block_of_line(line);
-      blocks.push_back(embedder.ids(EmbeddedText::context, text));
-      made.index.texts.push_back(valid_utf8(text));
+      const TitledText block = block_of_line(line);
+      blocks.push_back(embedder.ids(EmbeddedText::context, block.text, block.title));
+      made.index.texts.push_back(
+          valid_utf8(block.title + (block.title.empty() ? "" : " ") + block.text)
+      );
     }
   }
   if (blocks.empty()) {

@@ -60,9 +60,20 @@ int64_t Embedder::length(EmbeddedText kind) const {
                                      : session_.recipe.model.seq_length;
 }
 
-std::vector<int64_t> Embedder::ids(EmbeddedText kind, std::string_view text) const {
-  const std::vector<int32_t> all = session_.tokenizer->encode(text);
-  std::vector<int64_t> ids(all.begin(), all.end());
+std::vector<int64_t>
+Embedder::ids(EmbeddedText kind, std::string_view text, std::string_view title) const {
+  std::vector<int64_t> ids;
+  const auto append = [&](std::string_view part) {
+    const std::vector<int32_t> all = session_.tokenizer->encode(part);
+    ids.insert(ids.end(), all.begin(), all.end());
+  };
+  if (!title.empty()) {
+    append(title);
+    if (special_.sep) {
+      ids.push_back(*special_.sep);
+    }
+  }
+  append(text);
   const size_t most = static_cast<size_t>(length(kind)) - (special_.sep ? 1 : 0);
   if (special_.cls && (ids.empty() || ids.front() != *special_.cls)) {
     ids.insert(ids.begin(), *special_.cls);
@@ -132,14 +143,16 @@ Embedder::embed_batch(EmbeddedText kind, const std::vector<std::vector<int64_t>>
   const at::Tensor tokens =
       at::full({static_cast<int64_t>(longest), count}, special_.pad.value_or(0), at::kLong);
   const at::Tensor segments = at::ones(tokens.sizes(), at::kLong);
+  auto token = tokens.accessor<int64_t, 2>();
+  auto segment = segments.accessor<int64_t, 2>();
   Batch host;
   host.batch = count;
   for (int64_t column = 0; column < count; ++column) {
     host.samples.push_back(column);
     const auto& ids = texts[static_cast<size_t>(column)];
     for (size_t row = 0; row < ids.size(); ++row) {
-      tokens[static_cast<int64_t>(row)][column] = ids[row];
-      segments[static_cast<int64_t>(row)][column] = 0;
+      token[static_cast<int64_t>(row)][column] = ids[row];
+      segment[static_cast<int64_t>(row)][column] = 0;
     }
   }
   host.arrays[array_name(kind, "tokens")] = tokens;

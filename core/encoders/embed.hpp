@@ -24,10 +24,12 @@ public:
   ///          "context_embedding"
   explicit Embedder(const Session& session);
 
-  /// The tokens of a text between [CLS] and [SEP]; what is too long loses its end.
+  /// The tokens of a text between [CLS] and [SEP], behind its title and [SEP] as corpora of pairs
+  /// write them; what is too long loses its end.
   ///
   /// Throws:  mh::Error (exit code 5) for ids that the model does not have
-  [[nodiscard]] std::vector<int64_t> ids(EmbeddedText kind, std::string_view text) const;
+  [[nodiscard]] std::vector<int64_t>
+  ids(EmbeddedText kind, std::string_view text, std::string_view title = {}) const;
 
   /// The tokens of a sample's query or context, without padding.
   ///

@@ -84,6 +84,13 @@ assert found["recall"]["1"] > 0.5 and found["recall"]["20"] >= found["recall"]["
 assert len(found["found"]) == 3 and found["found"][0]["score"] >= found["found"][1]["score"], found
 again = json.loads(trial.run("embed", "learned", "--index", "index", "--query", "red tree?", "--top", "3", "--json"))
 assert again["found"] == found["found"], (again, found)
+# Blocks of a file are tokenised as those of the corpus, titles too: their embeddings have the same scores.
+with open(trial.folder / "positives.jsonl", "w") as file:
+    for line in (trial.folder / "pairs.jsonl").read_text().splitlines():
+        file.write(json.dumps(json.loads(line)["positive"]) + "\n")
+alone = json.loads(trial.run("embed", "learned", "--file", "positives.jsonl", "--query", "red tree?", "--top", "64", "--json"))
+for block in found["found"]:
+    assert min(abs(block["score"] - one["score"]) for one in alone["found"]) < 1e-4 * abs(block["score"]), (block, alone)
 (trial.folder / "blocks.txt").write_text("the red is at the tree\n\n{\"title\": \"blue\", \"text\": \"the blue is at the stone\"}\n")
 text = trial.run("embed", "learned", "--file", "blocks.txt", "--query", "blue stone?")
 assert "2 blocks of blocks.txt" in text and "RANK" in text, text

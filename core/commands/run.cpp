@@ -274,7 +274,6 @@ int command_run(const Invocation& invocation, Host& host) {
   }
   RunOutput output;
   std::optional<TrainJobReports> reports; // the last one when the run is over
-  const Path saves = saves_of(invocation, recipe);
   TrainOptions options{
       .resume = resume_of(invocation, recipe),
       .allow_change = invocation.all("--allow-change"),
@@ -303,9 +302,9 @@ int command_run(const Invocation& invocation, Host& host) {
       .gemm = [] { return chosen_gemm(); },
       .device_step = program::device_step,
   };
-  const std::string found = recipe.checkpoint.automatic && !invocation.has("--weights")
-                                ? found_weights(recipe, saves, host, processes.get())
-                                : "";
+  const bool looks = recipe.checkpoint.automatic && !invocation.has("--weights");
+  const Path saves = looks ? saves_of(invocation, recipe) : Path();
+  const std::string found = looks ? found_weights(recipe, saves, host, processes.get()) : "";
   if (invocation.has("--weights") || !found.empty()) {
     options.weights = [&](Session& session) {
       WeightsWanted wanted = weights_wanted(invocation);

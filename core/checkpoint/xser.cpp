@@ -188,7 +188,7 @@ private:
 } // namespace
 
 std::string XserFormat::folder_name(int64_t step) const {
-  return "step_" + std::to_string(step);
+  return xser_folder(step);
 }
 
 /// A converter's folder has no `done`, and no `checkpoint` either.

@@ -56,6 +56,10 @@ std::optional<std::string> before_ending(std::string_view name, std::string_view
   return name == before + std::string(ending) ? std::optional(before) : std::nullopt;
 }
 
+std::string xser_folder(int64_t step) {
+  return "step_" + std::to_string(step);
+}
+
 std::string xser_file(int64_t tensor, int64_t pipeline) {
   std::array<char, 80> name{};
   std::snprintf(

@@ -33,6 +33,8 @@ struct XserTensor {
 [[nodiscard]] std::optional<std::string>
 before_ending(std::string_view name, std::string_view ending);
 
+/// "step_100", the folder of one checkpoint.
+[[nodiscard]] std::string xser_folder(int64_t step);
 /// A rank's file, relative to the checkpoint's folder.
 [[nodiscard]] std::string xser_file(int64_t tensor, int64_t pipeline);
 

@@ -161,7 +161,7 @@ uint64_t write_xser(
       }
     }
   }
-  const Path directory = folder / ("step_" + std::to_string(step));
+  const Path directory = folder / xser_folder(step);
   put_text(storage, directory / kXserBegun, "1");
   const std::vector<int64_t> first = first_layers(layers, layout.pipeline);
   std::vector<XserIndex> indices(static_cast<size_t>(layout.pipeline));

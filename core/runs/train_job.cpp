@@ -1,5 +1,6 @@
 #include "core/runs/train_job.hpp"
 
+#include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 #include "core/draw/report.hpp"
 #include "core/install/program.hpp"
@@ -30,10 +31,6 @@ std::string utc_text(double now) {
   std::string text(32, '\0');
   text.resize(std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts));
   return text;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 void add_metric(nlohmann::ordered_json& ret_metrics, const std::string& name, double value) {
@@ -122,7 +119,7 @@ void TrainJobReports::report() {
       status_ = read_status(folder_, host_);
     }
     const TemporaryFolder work("megahost-report");
-    write_file(work.path() / "status", train_job_status(*status_, now_seconds()));
+    write_file(work.path() / "status", train_job_status(*status_, unix_now()));
     const int status = run_program(
         {helper_program("megahost-post"),
          server_.url,

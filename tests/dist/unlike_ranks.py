@@ -81,10 +81,22 @@ def end(run, code):
     return output
 
 
+def end_alike(*words):
+    """The output of a command that finds its ranks alike, in one of three times: what else the machine does may slow one
+    rank for as long as it is measured."""
+    for _ in range(3):
+        run = started(*words)
+        output = run.communicate()[0]
+        print(output, flush=True)
+        if run.returncode == 0:
+            return output
+    raise AssertionError(run.returncode)
+
+
 # Ranks that are alike, as text and for programs.
-text = end(started("doctor", "--ranks", "2"), 0)
+text = end_alike("doctor", "--ranks", "2")
 assert "The ranks are alike." in text and "all-reduce of all: " in text, text
-found = json.loads(end(started("doctor", "--ranks", "3", "--json"), 0))
+found = json.loads(end_alike("doctor", "--ranks", "3", "--json"))
 assert len(found["ranks"]) == 3 and found["faults"] == [] and found["all_reduce_bytes_per_s"] > 0, found
 for i, rank in enumerate(found["ranks"]):
     assert rank["gemm_flops_per_s"] > 1e8 and rank["copy_bytes_per_s"] > 1e7 and rank["disk_bytes_per_s"] > 1e5, rank
@@ -105,7 +117,7 @@ assert "give --ranks N" in end(started("doctor", "--disk", "."), 2)
 
 # The same before a run, which is then none.
 words = ["run", "tiny.toml", "--nproc", "2", "--preflight"]
-text = end(started(*words, "--run-dir", "healthy", "--set", "train.iters=2"), 0)
+text = end_alike(*words, "--run-dir", "healthy", "--set", "train.iters=2")
 assert "The ranks are alike." in text and "step" in text, text
 run = started(*words, "--run-dir", "refused")
 with slowed(run, 0):

@@ -179,7 +179,7 @@ void check(const World& world, const Names& names) {
   }
 }
 
-Found read(const Environment& environment, const Names& names) {
+Found found_in(const Environment& environment, const Names& names) {
   const VariableReader reader(environment, names);
   Found found{.world = {}, .launcher = names.launcher};
   World& world = found.world;
@@ -225,7 +225,7 @@ std::optional<Found> find_world(const Environment& environment) {
   for (const Names& names : kLaunchers) {
     const bool counts_pods = std::string_view(names.sign) == "RANK" && is_node(environment);
     if (environment(names.sign) && !counts_pods) {
-      return read(environment, names);
+      return found_in(environment, names);
     }
   }
   return std::nullopt;

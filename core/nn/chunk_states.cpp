@@ -152,26 +152,18 @@ std::vector<at::Tensor> first_states(
   return first;
 }
 
-/// The states before each chunk of this rank, from `initial` (or zeros) at the sample's beginning;
-/// `back`: the same from its end to its beginning.
+/// The states before each chunk of this rank, from zeros at the sample's beginning; `back`: the same
+/// from its end to its beginning.
 at::Tensor all_states(
     Factors kind,
     const at::Tensor& factors,
     const at::Tensor& updates,
-    const at::Tensor& initial,
     const RunsOfRanks& runs,
     bool back
 ) {
   at::Tensor states = at::empty_like(updates, at::MemoryFormat::Contiguous);
   if (runs.group == nullptr) {
-    (void)follow(
-        kind,
-        factors,
-        updates,
-        initial.defined() ? initial : at::zeros_like(updates[0]),
-        back,
-        states
-    );
+    (void)follow(kind, factors, updates, at::zeros_like(updates[0]), back, states);
     return states;
   }
   const auto count = static_cast<int64_t>(runs.own.size());
@@ -197,11 +189,9 @@ struct StatesBefore : torch::autograd::Function<StatesBefore> {
       Factors kind,
       const at::Tensor& factors,
       const at::Tensor& updates,
-      const std::optional<at::Tensor>& initial,
       const RunsOfRanks& runs
   ) {
-    at::Tensor states =
-        all_states(kind, factors, updates, initial.value_or(at::Tensor()), runs, /*back=*/false);
+    at::Tensor states = all_states(kind, factors, updates, runs, /*back=*/false);
     ctx->save_for_backward({factors, states});
     save(ctx, Saved{kind, runs});
     return states;
@@ -211,17 +201,16 @@ struct StatesBefore : torch::autograd::Function<StatesBefore> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &factors = saved[0], &states = saved[1];
     const Saved& how = get_saved<Saved>(ctx);
-    const at::Tensor behind =
-        all_states(how.kind, factors, gradients[0], {}, how.runs, /*back=*/true);
+    const at::Tensor behind = all_states(how.kind, factors, gradients[0], how.runs, /*back=*/true);
     if (how.kind == Factors::matrices) {
-      return {at::Tensor(), at::matmul(behind, states.mT()), behind, at::Tensor(), at::Tensor()};
+      return {at::Tensor(), at::matmul(behind, states.mT()), behind, at::Tensor()};
     }
     at::Tensor of_factors = at::empty_like(factors, at::MemoryFormat::Contiguous);
     for (int64_t chunk = 0; chunk < factors.size(0); ++chunk) {
       const at::Tensor product = behind[chunk] * states[chunk];
       of_factors[chunk].copy_(product.unsqueeze(-1).flatten(factors.dim() - 1).sum(-1));
     }
-    return {at::Tensor(), of_factors, behind, at::Tensor(), at::Tensor()};
+    return {at::Tensor(), of_factors, behind, at::Tensor()};
   }
 };
 
@@ -242,7 +231,7 @@ at::Tensor states_before(
         updates.size(0) % static_cast<int64_t>(runs.own.size()) == 0,
         "each run of tokens has as many chunks"
     );
-    return StatesBefore::apply(kind, factors, updates, std::optional<at::Tensor>(), runs);
+    return StatesBefore::apply(kind, factors, updates, runs);
   }
   const at::NoGradGuard no_grad; // one rank
   const at::Tensor initial = cached.before(context);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+namespace doctor_tests {
+
 namespace {
 
 /// A machine with nothing to complain of.
@@ -128,3 +130,5 @@ TEST_CASE("GPUs: the driver, LibTorch's other half") {
   machine.speeds.push_back({.device = "cuda", .failed = "no device"});
   CHECK(advice(machine, "cuda") == "no device");
 }
+
+} // namespace doctor_tests

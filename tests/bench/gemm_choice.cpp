@@ -20,6 +20,8 @@
 #include <fstream>
 #include <string>
 
+namespace gemm_choice_tests {
+
 using mh::chosen_gemm;
 using mh::faster_gemm;
 using mh::UnknownMachine;
@@ -132,3 +134,5 @@ TEST_CASE("a variable names the choice") {
   );
   CHECK(!std::filesystem::exists(folder.file()));
 }
+
+} // namespace gemm_choice_tests

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+namespace preflight_tests {
+
 namespace {
 
 mh::Preflight healthy(size_t ranks) {
@@ -106,3 +108,5 @@ TEST_CASE("for programs") {
 }
 
 } // namespace
+
+} // namespace preflight_tests

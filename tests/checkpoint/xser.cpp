@@ -16,6 +16,8 @@
 
 #include <map>
 
+namespace xser_tests {
+
 using mh::MemoryStorage;
 using namespace mh::test;
 
@@ -192,3 +194,5 @@ TEST_CASE_FIXTURE(Written, "models that ranks cannot hold are not written") {
   CHECK(not_written().find("joins two tensors in") != std::string::npos);
   CHECK(store.list("out").empty());
 }
+
+} // namespace xser_tests

@@ -30,6 +30,8 @@
 #include <string>
 #include <vector>
 
+namespace checkpoints_tests {
+
 using namespace mh;
 
 namespace {
@@ -280,3 +282,5 @@ TEST_CASE("a checkpoint that one rank finds damaged is passed over by all of a m
     rank.check();
   });
 }
+
+} // namespace checkpoints_tests

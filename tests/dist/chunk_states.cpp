@@ -27,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+namespace chunk_states_tests {
+
 using namespace mh;
 
 namespace {
@@ -192,3 +194,5 @@ TEST_CASE("over a cache states go on from those that were kept") {
     }
   }
 }
+
+} // namespace chunk_states_tests

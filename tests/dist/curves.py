@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The quickstart under eight layouts of two ranks: its curves stay together, and a layout that runs again has the same bits.
 
-usage: curves.py STEPS [--tiny] [--svg FILE]
+usage: curves.py STEPS [--svg FILE]
 """
 
 import json
@@ -19,8 +19,6 @@ program = os.environ["MEGAHOST"]
 recipe = os.environ["MEGAHOST_SOURCE"] + "/recipes/quickstart.lua"
 steps = sys.argv[1]
 sizes = ["heads=8"]  # the quickstart's seven cannot be shared
-if "--tiny" in sys.argv:
-    sizes = ["heads=4", "layers=2", "hidden=64", "ffn_hidden=160", "seq_length=64"]
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-curves-"))
 
 

@@ -24,6 +24,8 @@
 #include <map>
 #include <mutex>
 
+namespace experts_tests {
+
 using namespace mh;
 
 namespace {
@@ -206,3 +208,5 @@ TEST_CASE("experts over other ranks of a stage") {
   compare(one, run({.dp = 2, .cp = 2, .ep = 2}, false));
   compare(one, run({.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2}, true));
 }
+
+} // namespace experts_tests

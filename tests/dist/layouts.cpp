@@ -9,6 +9,8 @@
 #include <mutex>
 #include <optional>
 
+namespace layouts_tests {
+
 using namespace mh;
 
 namespace {
@@ -244,3 +246,5 @@ TEST_CASE("products in fp8 have one rank's scales under every layout") {
     }
   }
 }
+
+} // namespace layouts_tests

@@ -17,6 +17,8 @@
 #include <cmath>
 #include <mutex>
 
+namespace split_rows_tests {
+
 using namespace mh;
 using mh::test::filled;
 
@@ -102,3 +104,5 @@ TEST_CASE("a norm with a mean is refused where rows are split") {
     );
   });
 }
+
+} // namespace split_rows_tests

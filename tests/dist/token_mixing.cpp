@@ -27,6 +27,8 @@
 #include <string>
 #include <vector>
 
+namespace token_mixing_tests {
+
 using namespace mh;
 
 namespace {
@@ -341,3 +343,5 @@ TEST_CASE("parameters get no gradient of a trial, and are trained afterwards") {
     CHECK(!share.main_grad.any().item<bool>());
   });
 }
+
+} // namespace token_mixing_tests

@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+namespace tokens_before_tests {
+
 using namespace mh;
 
 namespace {
@@ -251,3 +253,5 @@ TEST_CASE("tokens read alone find the rows before them in the cache") {
     }
   }
 }
+
+} // namespace tokens_before_tests

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace trials_tests {
+
 using namespace mh;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("losses are compared by name") {
   CHECK(compare_trials(one, other, 1e-12, nullptr).where == "lm loss");
   CHECK_FALSE(compare_trials(one, other, 1e-12, nullptr).within());
 }
+
+} // namespace trials_tests

@@ -22,6 +22,8 @@
 #include <fstream>
 #include <vector>
 
+namespace router_tests {
+
 using namespace mh;
 using mh::test::Bench;
 using mh::test::filled;
@@ -319,3 +321,5 @@ TEST_CASE("DeepSeek-V3's router and sequence loss, by its equations") {
       loss_of(context, "sequence load balancing loss").sum.item<double>() == doctest::Approx(loss)
   );
 }
+
+} // namespace router_tests

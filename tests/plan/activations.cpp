@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+namespace activations_tests {
+
 using namespace mh;
 
 namespace {
@@ -279,3 +281,5 @@ TEST_CASE("activations of a layer: the formulas of arXiv:2205.05198 and ours") {
     CHECK(near(ours, expected) <= 0.002);
   }
 }
+
+} // namespace activations_tests

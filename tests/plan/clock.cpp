@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace clock_tests {
+
 using namespace mh;
 
 namespace {
@@ -96,3 +98,5 @@ TEST_CASE("where no rate of links is known, latency is all") {
   step.machine.calibration.link_us = 300;
   CHECK(step.waits() == doctest::Approx(7 * 3e-4 - kProduct * 7 / 8));
 }
+
+} // namespace clock_tests

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+namespace flops_tests {
+
 using namespace mh;
 
 namespace {
@@ -186,3 +188,5 @@ TEST_CASE("recomputation executes more, and what ranks pad") {
   const double more = 6 * hidden * 21 * 8 * 96;
   CHECK(flops.executed - flops.model == doctest::Approx(more).epsilon(1e-9));
 }
+
+} // namespace flops_tests

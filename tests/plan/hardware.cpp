@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <string>
 
+namespace hardware_tests {
+
 using namespace mh;
 
 namespace {
@@ -125,3 +127,5 @@ TEST_CASE("instances have the devices of AWS's EFA page") {
   }
   CHECK_FALSE(find_machine("h100", recipes()).hardware.node.known());
 }
+
+} // namespace hardware_tests

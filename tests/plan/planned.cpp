@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+namespace planned_tests {
+
 using namespace mh;
 
 namespace {
@@ -363,3 +365,5 @@ TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") 
     }
   }
 }
+
+} // namespace planned_tests

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+namespace precisions_tests {
+
 using namespace mh;
 
 namespace {
@@ -84,3 +86,5 @@ TEST_CASE("every precision is planned under combinations of strategies") {
       static_cast<int64_t>(layouts.size() * precisions().size())
   );
 }
+
+} // namespace precisions_tests

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+namespace published_tests {
+
 using namespace mh;
 
 namespace {
@@ -74,7 +76,7 @@ PublishedTable published(const std::string& name) {
   const char* file = "published.toml";
   const Value all = read_toml(read_source(source_folder() / "tests/plan" / file, file));
   REQUIRE(all.find(name) != nullptr);
-  auto table = detail::struct_fields<PublishedTable>().read(*all.find(name), name);
+  auto table = mh::detail::struct_fields<PublishedTable>().read(*all.find(name), name);
   table.name = name;
   return table;
 }
@@ -274,3 +276,5 @@ TEST_CASE("Llama 3 405B") {
           return token * plan.tokens_per_second() / static_cast<double>(plan.shape.world()) / 1e12;
         }));
 }
+
+} // namespace published_tests

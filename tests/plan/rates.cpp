@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+namespace rates_tests {
+
 using namespace mh;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE("a step that is recorded where it runs says how long each operation to
   CHECK(event.seconds > 0);
   CHECK(event.seconds < 10);
 }
+
+} // namespace rates_tests

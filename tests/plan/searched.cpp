@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace searched_tests {
+
 using namespace mh;
 
 namespace {
@@ -53,3 +55,5 @@ TEST_CASE("warnings of a search's threads are told once, when it is over") {
   CHECK_THROWS_AS((void)search_layouts(broken), std::runtime_error);
   CHECK(heard.sentences == std::vector<std::string>{"this layout is odd"});
 }
+
+} // namespace searched_tests

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+namespace short_stages_tests {
+
 using namespace mh;
 
 namespace {
@@ -132,3 +134,5 @@ TEST_CASE("short stages: what a search leaves out of its memory is counted as ke
   CHECK(groups == 4); // tp, pp, dp and all ranks
   CHECK(stages.kept(recipe, steps) == most + machine.hardware.reserved(groups, 0));
 }
+
+} // namespace short_stages_tests

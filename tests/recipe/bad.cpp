@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 // Each recipe in bad/ is wrong; NAME.lua.err and NAME.toml.err hold what is said about it.

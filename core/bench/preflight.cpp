@@ -35,7 +35,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kBelowPlan = 0.7;  // share of what plans count on
 constexpr double kSlowLink = 0.5;   // share of the other links' rate
 constexpr double kClock = 0.5;      // seconds
-constexpr int kRounds = 6;          // in which a rank must be slow; ranks that are alike take one
+constexpr int kRounds = 4;          // in which a rank must be slow; ranks that are alike take one
 constexpr int64_t kMostPairs = 15;  // that a rank is measured in
 constexpr int64_t kDisk = 32 << 20; // bytes
 

@@ -10,7 +10,7 @@ namespace mh::shell {
 namespace {
 
 constexpr int64_t kLargest = int64_t{1} << 52;
-constexpr int kDeepest = 64;
+constexpr int kDeepestValue = 64;
 
 std::optional<int64_t> integer(const std::string& text) {
   int64_t number = 0;
@@ -86,7 +86,7 @@ private:
   }
 
   std::optional<int64_t> factor(int depth) {
-    if (depth > kDeepest) {
+    if (depth > kDeepestValue) {
       return std::nullopt;
     }
     if (sign("-") != '\0') {

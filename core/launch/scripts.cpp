@@ -9,7 +9,7 @@ namespace mh {
 
 namespace {
 
-constexpr const char* kRecipe = "recipe.toml";
+constexpr const char* kRecipeFile = "recipe.toml";
 
 std::string words(const std::vector<std::string>& command) {
   std::vector<std::string> quoted;
@@ -103,7 +103,7 @@ std::vector<std::string> prepare_command(const Job& job, const std::string& reci
 }
 
 std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
-  const std::string recipe = folder + "/" + kRecipe;
+  const std::string recipe = folder + "/" + kRecipeFile;
   std::vector<JobFile> files;
   if (!job.fetch.empty()) {
     files.push_back(data_script(job, "getdata", fetch_lines(job)));
@@ -150,13 +150,13 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
           "[ ! -d /opt/sagemaker_cluster ] || auto_resume=--auto-resume=1\n"
           "exec srun $auto_resume --kill-on-bad-exit=1 --cpu-bind=none" +
           container(job) + " \\\n  " + words(run_command(job, recipe)) + "\n";
-  files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
+  files.push_back({kRecipeFile, job.run.recipe, /*submitted=*/false});
   files.push_back({"train.sbatch", std::move(text)});
   return files;
 }
 
 std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
-  const std::string recipe = folder + "/" + kRecipe;
+  const std::string recipe = folder + "/" + kRecipeFile;
   std::vector<JobFile> files;
   if (!job.fetch.empty()) {
     files.push_back({"getdata.sh", "#!/bin/sh\nset -eu\n" + fetch_lines(job)});
@@ -178,7 +178,7 @@ std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
                         " --rdzv-endpoint=\"${HEAD:?is to be the address of the first node}:29500\""
                   : " --standalone";
   text += " \\\n  " + words(run_command(job, recipe)) + "\n";
-  files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
+  files.push_back({kRecipeFile, job.run.recipe, /*submitted=*/false});
   files.push_back({"train.sh", std::move(text)});
   return files;
 }

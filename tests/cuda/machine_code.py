@@ -18,12 +18,12 @@ REGISTERS = 64  # four blocks of 256 threads on a multiprocessor
 
 def compiled(nvcc, root, source, folder, machine):
     """The output of the assembler, and the PTX that it read."""
-    made = folder / f"{source.stem}.{machine}"
-    options = ["-std=c++20", "-O3", "-fmad=false", f"-I{root}", str(source)]
-    said = subprocess.run([nvcc, *options, f"-arch=sm_{machine}", "-Xptxas", "-v", "-cubin", "-o", made.with_suffix(".cubin")],
+    kept = folder / f"{source.stem}.{machine}"
+    kept.mkdir()
+    said = subprocess.run([nvcc, "-std=c++20", "-O3", "-fmad=false", f"-I{root}", str(source), f"-arch=sm_{machine}", "-Xptxas",
+                           "-v", "-cubin", "-o", kept / "made.cubin", "--keep", "--keep-dir", kept],
                           check=True, capture_output=True, text=True).stderr
-    subprocess.run([nvcc, *options, f"-arch=compute_{machine}", "-ptx", "-o", made.with_suffix(".ptx")], check=True)
-    return said, made.with_suffix(".ptx").read_text()
+    return said, (kept / f"{source.stem}.ptx").read_text()
 
 
 def faults(source, machine, said, ptx):

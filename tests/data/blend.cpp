@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+namespace blend_tests {
+
 using mh::indexed::Blend;
 using mh::indexed::shares_of;
 
@@ -63,3 +65,5 @@ TEST_CASE("a corpus without a share gives nothing; one with a limit ends there")
   }
   CHECK(text == "120112101121");
 }
+
+} // namespace blend_tests

@@ -12,6 +12,8 @@
 #include <random>
 #include <thread>
 
+namespace gpt2_tests {
+
 using mh::gpt2::Gpt2Tokenizer;
 
 namespace {
@@ -334,3 +336,5 @@ TEST_CASE("cut anywhere or with flipped bits, files are refused or work") {
     (void)read(flipped, merges);
   }
 }
+
+} // namespace gpt2_tests

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <random>
 
+namespace hf_tests {
+
 using mh::hf::HfTokenizer;
 using Json = nlohmann::json;
 
@@ -47,18 +49,18 @@ Json tokenizer_json() {
         {"special_tokens", {{"<s>", {{"ids", {258}}}}, {"</s>", {{"ids", {259}}}}}}}}};
 }
 
-class TokenizerFolder {
+class Folder {
 public:
-  TokenizerFolder() {
+  Folder() {
     std::string name = (std::filesystem::temp_directory_path() / "megahost-hf-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path_ = name;
   }
 
-  ~TokenizerFolder() { std::filesystem::remove_all(path_); }
+  ~Folder() { std::filesystem::remove_all(path_); }
 
-  TokenizerFolder(const TokenizerFolder&) = delete;
-  TokenizerFolder& operator=(const TokenizerFolder&) = delete;
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
 
   void write(const char* name, const std::string& text) const {
     std::ofstream(path_ / name, std::ios::binary) << text;
@@ -88,7 +90,7 @@ private:
 } // namespace
 
 TEST_CASE("a folder of Hugging Face's") {
-  const TokenizerFolder folder;
+  const Folder folder;
   folder.write(
       "tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})"
   );
@@ -116,7 +118,7 @@ TEST_CASE("a folder of Hugging Face's") {
 }
 
 TEST_CASE("normalizers, prefix and splits") {
-  const TokenizerFolder folder;
+  const Folder folder;
   Json json = tokenizer_json();
   json["normalizer"] = {
       {"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Lowercase"}}}}};
@@ -139,7 +141,7 @@ TEST_CASE("normalizers, prefix and splits") {
 }
 
 TEST_CASE("components that are not known are named") {
-  const TokenizerFolder folder;
+  const Folder folder;
   const auto says = [&](const Json& patch, const char* sentence) {
     Json json = tokenizer_json();
     json.merge_patch(patch);
@@ -175,7 +177,7 @@ TEST_CASE("components that are not known are named") {
 namespace {
 
 /// The ids that a tokenizer of words makes of a text: "a" to "z" are 0 to 25, all else is 26.
-Ids letters(const TokenizerFolder& folder, const Json& patch, const std::string& text) {
+Ids letters(const Folder& folder, const Json& patch, const std::string& text) {
   Json vocab{{"?", 26}};
   for (int letter = 0; letter < 26; ++letter) {
     vocab[std::string(1, static_cast<char>('a' + letter))] = letter;
@@ -191,7 +193,7 @@ Ids letters(const TokenizerFolder& folder, const Json& patch, const std::string&
 } // namespace
 
 TEST_CASE("pre-tokenizers, by hand") {
-  const TokenizerFolder folder;
+  const Folder folder;
   const auto pre = [&](const Json& component, const std::string& text) {
     return letters(folder, {{"pre_tokenizer", component}}, text);
   };
@@ -214,7 +216,7 @@ TEST_CASE("pre-tokenizers, by hand") {
 }
 
 TEST_CASE("WordPiece as BERT has it, with its post-processor and decoder") {
-  const TokenizerFolder folder;
+  const Folder folder;
   const Json vocab{{"[UNK]", 0}, {"[CLS]", 1}, {"[SEP]", 2}, {"do", 3}, {"##ing", 4}, {"!", 5}};
   HfTokenizer::Config config;
   config.add_special_tokens = true;
@@ -239,7 +241,7 @@ TEST_CASE("WordPiece as BERT has it, with its post-processor and decoder") {
 }
 
 TEST_CASE("pieces with byte fallback, as Llama 2 has them, and Unigram") {
-  const TokenizerFolder folder;
+  const Folder folder;
   Json vocab{{"<unk>", 0}, {"\u2581", 1}, {"a", 2}, {"\u2581a", 3}};
   for (int byte = 0; byte < 256; ++byte) {
     const char* digits = "0123456789ABCDEF";
@@ -280,7 +282,7 @@ TEST_CASE("pieces with byte fallback, as Llama 2 has them, and Unigram") {
 }
 
 TEST_CASE("a tokenizer.json cut anywhere or with flipped bits is refused or works") {
-  const TokenizerFolder folder;
+  const Folder folder;
   const std::string whole = tokenizer_json().dump();
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
@@ -291,3 +293,5 @@ TEST_CASE("a tokenizer.json cut anywhere or with flipped bits is refused or work
     CHECK(folder.why(whole.substr(0, random() % whole.size())) != "");
   }
 }
+
+} // namespace hf_tests

@@ -15,6 +15,8 @@
 #include <set>
 #include <thread>
 
+namespace indexed_tests {
+
 using mh::Split;
 using mh::indexed::Packing;
 
@@ -361,3 +363,5 @@ TEST_CASE("what a recipe may get wrong") {
   ));
   CHECK(contains(refused({{"paths", mh::Value::Array{}}}), "names no corpus"));
 }
+
+} // namespace indexed_tests

@@ -15,6 +15,8 @@
 #include <map>
 #include <set>
 
+namespace masked_tests {
+
 namespace fs = std::filesystem;
 using mh::Split;
 using Floats = std::vector<float>;
@@ -291,3 +293,5 @@ TEST_CASE("corpora of hidden tokens refuse what they cannot do") {
       mh::Error
   );
 }
+
+} // namespace masked_tests

@@ -15,6 +15,8 @@
 #include <set>
 #include <thread>
 
+namespace megatron_tests {
+
 using mh::Split;
 using mh::indexed::IndexArray;
 using mh::indexed::IndexedCorpus;
@@ -409,3 +411,5 @@ TEST_CASE("what a recipe may get wrong about sources and orders") {
       "the train split holds 2 documents of 2 with 2 tokens, but a sample needs 9"
   ));
 }
+
+} // namespace megatron_tests

@@ -6,9 +6,11 @@
 
 #include <set>
 
+namespace mock_tests {
+
 namespace {
 
-mh::Corpus::Args mock_arguments(int64_t vocab = 50, uint64_t seed = 1) {
+mh::Corpus::Args arguments(int64_t vocab = 50, uint64_t seed = 1) {
   mh::Corpus::Args args;
   args.seq_length = 64;
   args.vocab = vocab;
@@ -17,7 +19,7 @@ mh::Corpus::Args mock_arguments(int64_t vocab = 50, uint64_t seed = 1) {
   return args;
 }
 
-mh::MockCorpus mock(const std::string& pattern, const mh::Corpus::Args& args = mock_arguments()) {
+mh::MockCorpus mock(const std::string& pattern, const mh::Corpus::Args& args = arguments()) {
   mh::MockCorpus::Config config;
   config.pattern = pattern;
   config.samples = 20;
@@ -36,7 +38,7 @@ TEST_CASE("mock samples are shifted by one, inside the vocabulary and a pure fun
     CAPTURE(pattern);
     const auto corpus = mock(pattern);
     const auto again = mock(pattern);
-    const auto other = mock(pattern, mock_arguments(50, 2));
+    const auto other = mock(pattern, arguments(50, 2));
     CHECK(corpus.size(mh::Split::train) == 18);
     CHECK(corpus.size(mh::Split::valid) == 2);
     CHECK(corpus.size(mh::Split::test) == 0);
@@ -102,10 +104,12 @@ TEST_CASE("what there is to learn") {
 
 TEST_CASE("mock errors") {
   CHECK_THROWS_WITH_AS(
-      mock("random", mock_arguments(0)), "mock data has no vocabulary to draw from", mh::Error
+      mock("random", arguments(0)), "mock data has no vocabulary to draw from", mh::Error
   );
   CHECK_THROWS_AS((void)mock("random").sample(mh::Split::test, 0), mh::Error);
   CHECK_THROWS_AS(
       (void)mh::fields_of<mh::MockCorpus>().read(mh::Table{{"pattern", "sine"}}), mh::Error
   );
 }
+
+} // namespace mock_tests

@@ -14,6 +14,8 @@
 #include <fstream>
 #include <set>
 
+namespace retrieval_tests {
+
 namespace fs = std::filesystem;
 using mh::Split;
 using mh::retrieval::commented_functions;
@@ -322,3 +324,5 @@ TEST_CASE("a retriever's samples need a query and special tokens") {
   args.sequences.clear();
   CHECK_THROWS_AS(IctCorpus(config, args), mh::Error);
 }
+
+} // namespace retrieval_tests

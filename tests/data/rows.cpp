@@ -11,6 +11,8 @@
 #include <map>
 #include <set>
 
+namespace rows_tests {
+
 using mh::Split;
 using mh::indexed::Bins;
 using mh::indexed::fill_in;
@@ -189,3 +191,5 @@ TEST_CASE("what a recipe may get wrong about samples") {
   ));
   CHECK(contains(refused({{"paths", one}, {"fim_rate", 1.5}}), "fim_rate"));
 }
+
+} // namespace rows_tests

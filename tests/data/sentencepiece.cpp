@@ -9,6 +9,8 @@
 #include <bit>
 #include <random>
 
+namespace sentencepiece_tests {
+
 using mh::sentencepiece::SentencePieceTokenizer;
 using Ids = std::vector<int32_t>;
 
@@ -65,7 +67,7 @@ std::string unigram_model(const std::string& charsmap = "") {
   );
 }
 
-class ModelFile : public TemporaryFile {
+class File : public TemporaryFile {
 public:
   using TemporaryFile::TemporaryFile;
 
@@ -96,7 +98,7 @@ public:
 } // namespace
 
 TEST_CASE("pairs by score") {
-  const ModelFile file(pairs_model());
+  const File file(pairs_model());
   const auto tokenizer = file.tokenizer();
   CHECK(tokenizer->vocab() == 10);
   CHECK(tokenizer->encode("ab") == Ids{7, 5});  // "▁a" and "ab" tie, the left one is merged
@@ -117,7 +119,7 @@ TEST_CASE("begins, ends and extra ids") {
   SentencePieceTokenizer::Config config;
   config.add_bos = config.add_eos = true;
   config.extra_ids = 2;
-  const ModelFile file(pairs_model());
+  const File file(pairs_model());
   const auto tokenizer = file.tokenizer(config);
   CHECK(tokenizer->vocab() == 12);
   CHECK(tokenizer->encode("a<extra_id_1>a") == Ids{1, 7, 11, 7, 2});
@@ -126,7 +128,7 @@ TEST_CASE("begins, ends and extra ids") {
 }
 
 TEST_CASE("pieces by Viterbi") {
-  const ModelFile file(unigram_model());
+  const File file(unigram_model());
   const auto tokenizer = file.tokenizer();
   CHECK(tokenizer->encode("ab") == Ids{3, 6});     // -5, where ▁ab has -8
   CHECK(tokenizer->encode("aba") == Ids{3, 6, 4}); // the unused piece is no way
@@ -142,21 +144,21 @@ TEST_CASE("a table of replacements, right, wrong and cyclic") {
   set(128 ^ 'A' ^ 1, 0x80000000);
   const std::string table =
       four(static_cast<uint32_t>(units.size())) + units + std::string("b\0", 2);
-  CHECK(ModelFile(unigram_model(table)).tokenizer()->encode("aA") == Ids{3, 6});
-  CHECK(ModelFile(unigram_model(table.substr(0, 90))).why().find("claims a trie") != std::string::npos);
+  CHECK(File(unigram_model(table)).tokenizer()->encode("aA") == Ids{3, 6});
+  CHECK(File(unigram_model(table.substr(0, 90))).why().find("claims a trie") != std::string::npos);
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
     for (size_t at = 0; at < 256; ++at) {
       set(at, static_cast<uint32_t>(random() % 2 == 0 ? random() : at | 0x100));
     }
-    CHECK(ModelFile(unigram_model(four(1024) + units + "x")).why() == "");
+    CHECK(File(unigram_model(four(1024) + units + "x")).why() == "");
   }
 }
 
 TEST_CASE("models that are refused") {
   const auto says = [](const std::string& bytes, const char* sentence) {
     CAPTURE(sentence);
-    CHECK(ModelFile(bytes).why().find(sentence) != std::string::npos);
+    CHECK(File(bytes).why().find(sentence) != std::string::npos);
   };
   says("", "expected one");
   says(model(3, ""), "the model type word is not known here");
@@ -178,13 +180,15 @@ TEST_CASE("a model cut anywhere or with flipped bits is refused or works") {
   std::mt19937 random(2);
   for (const std::string& whole : {pairs_model(), unigram_model()}) {
     for (size_t i = 0; i < whole.size(); ++i) {
-      (void)ModelFile(whole.substr(0, i)).why();
+      (void)File(whole.substr(0, i)).why();
     }
     for (int i = 0; i < 1000; ++i) {
       std::string text = whole;
       const size_t bit = random() % (text.size() * 8);
       text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << bit % 8));
-      (void)ModelFile(text).why();
+      (void)File(text).why();
     }
   }
 }
+
+} // namespace sentencepiece_tests

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+namespace shuffle_tests {
+
 namespace {
 
 std::vector<uint64_t> order(uint64_t size, uint64_t key) {
@@ -68,3 +70,5 @@ TEST_CASE("hashes are the same on every machine") {
   // SplitMix64 from state 0 starts with this word.
   CHECK(mh::mix(0) == 0xe220a8397b1dcdaf);
 }
+
+} // namespace shuffle_tests

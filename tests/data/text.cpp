@@ -15,6 +15,8 @@
 #include <optional>
 #include <set>
 
+namespace text_tests {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -413,3 +415,5 @@ TEST_CASE("the headers of the LibTorch in use") {
   );
   MESSAGE(a.summary());
 }
+
+} // namespace text_tests

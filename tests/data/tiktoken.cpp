@@ -9,6 +9,8 @@
 
 #include <random>
 
+namespace tiktoken_tests {
+
 using mh::tiktoken::read_ranks;
 using mh::tiktoken::TiktokenTokenizer;
 
@@ -65,7 +67,7 @@ std::string tekken() {
          vocab + "]}";
 }
 
-class RankFile : public TemporaryFile {
+class File : public TemporaryFile {
 public:
   using TemporaryFile::TemporaryFile;
 
@@ -90,7 +92,7 @@ std::string why(const std::string& text) {
 } // namespace
 
 TEST_CASE("merges by rank, special tokens behind them") {
-  const RankFile file(lines());
+  const File file(lines());
   auto config = file.config("llama3");
   config.special_tokens = {"<|begin|>", "<|end|>"};
   config.bos = "<|begin|>";
@@ -111,7 +113,7 @@ TEST_CASE("merges by rank, special tokens behind them") {
 }
 
 TEST_CASE("tekken: special tokens come first, and texts do not make them") {
-  const RankFile file(tekken());
+  const File file(tekken());
   const TiktokenTokenizer tokenizer(file.config(""), {});
   CHECK(tokenizer.vocab() == 272);
   CHECK(tokenizer.encode("hello, hello") == Ids{269, 10 + ',', 10 + ' ', 269});
@@ -121,7 +123,7 @@ TEST_CASE("tekken: special tokens come first, and texts do not make them") {
 }
 
 TEST_CASE("any bytes come back through ranks") {
-  const RankFile file(lines());
+  const File file(lines());
   std::mt19937 random(1);
   for (const char* pattern :
        {"gpt2", "cl100k", "o200k", "llama3", "qwen2", "qwen3_5", R"(\s+|\S+)"}) {
@@ -138,7 +140,7 @@ TEST_CASE("any bytes come back through ranks") {
 }
 
 TEST_CASE("what a tokenizer by rank must be told") {
-  const RankFile file(lines());
+  const File file(lines());
   const auto refused = [](TiktokenTokenizer::Config config, const char* sentence) {
     CHECK_THROWS_WITH_AS(TiktokenTokenizer(config, {}), doctest::Contains(sentence), mh::Error);
   };
@@ -196,3 +198,5 @@ TEST_CASE("rank files cut anywhere or with flipped bits are refused or work") {
     }
   }
 }
+
+} // namespace tiktoken_tests

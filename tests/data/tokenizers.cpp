@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace tokenizers_tests {
+
 namespace {
 
 mh::NullTokenizer null_tokenizer(int64_t vocab) {
@@ -93,3 +95,5 @@ TEST_CASE("the null tokenizer wants a vocabulary") {
   CHECK_THROWS_AS((void)fields.read(mh::Table{{"vocab", 0}}), mh::Error);
   CHECK(fields.read(mh::Table{{"vocab", 5}}).vocab == 5);
 }
+
+} // namespace tokenizers_tests

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+namespace wordpiece_tests {
+
 using mh::wordpiece::WordPieceTokenizer;
 using Ids = std::vector<int32_t>;
 
@@ -69,3 +71,5 @@ TEST_CASE("vocabularies that are refused") {
       (void)tokenizer_of("[UNK]\n", config), doctest::Contains("[CLS] and [SEP]"), mh::Error
   );
 }
+
+} // namespace wordpiece_tests

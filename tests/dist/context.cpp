@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace context_tests {
+
 using namespace mh;
 
 namespace {
@@ -89,3 +91,5 @@ TEST_CASE("heads that cannot be exchanged are refused before any group exists") 
       Error
   );
 }
+
+} // namespace context_tests

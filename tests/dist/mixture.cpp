@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+namespace mixture_tests {
+
 using namespace mh;
 
 namespace {
@@ -273,3 +275,5 @@ TEST_CASE("ranks whose experts no token chooses") {
     });
   }
 }
+
+} // namespace mixture_tests

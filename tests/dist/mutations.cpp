@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+namespace mutations_tests {
+
 using namespace mh;
 
 namespace {
@@ -274,3 +276,5 @@ TEST_CASE("pipelines: every transfer and the sum of a tied embedding, dropped, a
   drop_each("gpt", "pipeline=2,data=2,zero=1", 2);
   drop_each("llama", "pipeline=2,tensor=2,sequence=true,schedule=zb-h1", 2);
 }
+
+} // namespace mutations_tests

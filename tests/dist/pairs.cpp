@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+namespace pairs_tests {
+
 using namespace mh;
 
 namespace {
@@ -226,3 +228,5 @@ TEST_CASE("four ranks, llama, dropout 0.1: every layout matches one rank") {
 TEST_CASE("four ranks, gpt, tied, full recompute: every layout matches one rank") {
   check_all("gpt, tied, full recompute");
 }
+
+} // namespace pairs_tests

@@ -10,6 +10,8 @@
 #include <ATen/ops/tanh.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+namespace passing_tests {
+
 using namespace mh;
 using namespace mh::pipelined;
 
@@ -189,3 +191,5 @@ TEST_CASE("receives are posted while the pass before theirs has not begun") {
   // Four tensors a microbatch: those of the first two come before the first pass.
   CHECK(last.substr(0, 16) == "rrrrrrrrfrrrrfrr");
 }
+
+} // namespace passing_tests

@@ -3,6 +3,8 @@
 
 #include "tests/dist/pipelined.hpp"
 
+namespace pipeline_tests {
+
 using namespace mh;
 using namespace mh::pipelined;
 
@@ -105,3 +107,5 @@ TEST_CASE("a pipeline with tensor, sequence and data parallelism and full recomp
     check_layouts(llama(), layouts);
   }
 }
+
+} // namespace pipeline_tests

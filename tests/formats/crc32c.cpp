@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+namespace crc32c_tests {
+
 TEST_CASE("the test vectors of RFC 3720, B.4") {
   const std::vector<std::byte> zeros(32, std::byte{0});
   const std::vector<std::byte> ones(32, std::byte{0xFF});
@@ -45,3 +47,5 @@ TEST_CASE("as text") {
     CHECK_FALSE(mh::crc_from_text(bad));
   }
 }
+
+} // namespace crc32c_tests

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <vector>
 
+namespace event_file_tests {
+
 namespace {
 
 uint64_t number(std::string_view bytes, size_t at, size_t size) {
@@ -92,3 +94,5 @@ TEST_CASE("negative steps take ten bytes") {
   const auto start = records(mh::event_file_start(1.0, -1));
   CHECK(start[1].substr(9, 11) == bytes({0x10}) + std::string(9, '\xff') + bytes({0x01}));
 }
+
+} // namespace event_file_tests

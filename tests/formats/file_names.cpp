@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace file_names_tests {
+
 using mh::test::refusal;
 
 namespace {
@@ -148,3 +150,5 @@ TEST_CASE("of all tricks with names, no file outside of the folder is named") {
   CHECK(refusals >= 40);
   CHECK(refusals < names.size());
 }
+
+} // namespace file_names_tests

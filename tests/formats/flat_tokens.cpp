@@ -7,6 +7,8 @@
 
 #include <vector>
 
+namespace flat_tokens_tests {
+
 namespace {
 
 template <class T>
@@ -60,3 +62,5 @@ TEST_CASE("token files that are none") {
       "a.bin: its ids are of the type `<u16`"
   );
 }
+
+} // namespace flat_tokens_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace hf_index_tests {
+
 using mh::test::contains;
 using mh::test::refusal;
 
@@ -58,3 +60,5 @@ TEST_CASE("the files hold exactly what the index says") {
       "i.json: tensor \"b\" should be in \"2\" but is in \"1\""
   );
 }
+
+} // namespace hf_index_tests

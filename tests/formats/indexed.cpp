@@ -6,6 +6,8 @@
 
 #include <random>
 
+namespace indexed_tests {
+
 using mh::test::contains;
 using mh::test::refusal;
 
@@ -233,3 +235,5 @@ TEST_CASE("Megatron's choice of a type") {
   CHECK(mh::token_type_for(65499).name == "uint16");
   CHECK(mh::token_type_for(65500).name == "int32");
 }
+
+} // namespace indexed_tests

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+namespace json_tests {
+
 using mh::test::contains;
 using mh::test::refusal;
 
@@ -58,3 +60,5 @@ TEST_CASE("sizes have no sign, fraction or exponent") {
           (void)mh::json_string(nlohmann::json::array(), "a", "x");
         }) == "x: found a JSON array, expected an object");
 }
+
+} // namespace json_tests

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace mds_tests {
+
 namespace {
 
 std::string word(uint32_t number) {
@@ -58,3 +60,5 @@ TEST_CASE("shards that are none are refused") {
           (void)lines(good.substr(0, good.size() - 1));
         }) == "a.mds: its samples end at " + std::to_string(good.size()) + ", not with the file");
 }
+
+} // namespace mds_tests

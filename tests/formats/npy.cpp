@@ -6,6 +6,8 @@
 
 #include <vector>
 
+namespace npy_tests {
+
 namespace {
 
 mh::NpyLayout read(const std::string& bytes) {
@@ -76,3 +78,5 @@ TEST_CASE("arrays that are none are refused") {
     (void)refused(broken);
   }
 }
+
+} // namespace npy_tests

@@ -6,6 +6,8 @@
 
 #include <string>
 
+namespace pickle_tests {
+
 using mh::Pickle;
 using mh::PickleKind;
 using mh::PickleValue;
@@ -197,3 +199,5 @@ TEST_CASE("what is written is read again, at every length or not at all") {
     CHECK(!why(bytes.substr(0, length)).empty());
   }
 }
+
+} // namespace pickle_tests

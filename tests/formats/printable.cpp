@@ -4,6 +4,8 @@
 
 #include <vector>
 
+namespace printable_tests {
+
 TEST_CASE("a name cannot leave its line or colour it") {
   CHECK(mh::printable("layers.0.weight") == "\"layers.0.weight\"");
   CHECK(mh::printable("a\"b\\c") == "\"a\\\"b\\\\c\"");
@@ -30,3 +32,5 @@ TEST_CASE("shapes in messages") {
   CHECK(mh::shape_text(std::vector<int>{}) == "[]");
   CHECK(mh::shape_text(std::vector<int>{2, 3}) == "[2, 3]");
 }
+
+} // namespace printable_tests

@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+namespace safetensors_tests {
+
 using mh::Dtype;
 using mh::Safetensors;
 using mh::TensorInfo;
@@ -347,3 +349,5 @@ TEST_CASE("a name of any text survives the round trip") {
   CHECK(read_back.find(name) != nullptr);
   CHECK(read_back.metadata.at(name) == name);
 }
+
+} // namespace safetensors_tests

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 
+namespace torch_file_tests {
+
 using mh::Dtype;
 using mh::TorchFile;
 using mh::TorchTensor;
@@ -260,3 +262,5 @@ TEST_CASE("what .metadata may not say") {
       "it is no Metadata of torch.distributed.checkpoint"
   ));
 }
+
+} // namespace torch_file_tests

@@ -26,6 +26,8 @@
 #include <tuple>
 #include <vector>
 
+namespace flash_tests {
+
 using namespace mh;
 using at::Tensor;
 using ops::FlashCall;
@@ -505,3 +507,5 @@ TEST_CASE("the calls' results are put together as the plain form's") {
     compare(other, 1, dim);
   }
 }
+
+} // namespace flash_tests

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace meta_shapes_tests {
+
 namespace {
 
 using at::Tensor;
@@ -110,3 +112,5 @@ TEST_CASE("operators have the shapes on the Meta device that they have on the CP
     }
   }
 }
+
+} // namespace meta_shapes_tests

@@ -11,6 +11,8 @@
 
 #include <doctest/doctest.h>
 
+namespace update_numbers_tests {
+
 using namespace mh;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("the plain form of an update is the same by numbers in memory") {
     }
   }
 }
+
+} // namespace update_numbers_tests

@@ -9,6 +9,8 @@
 
 #include <map>
 
+namespace launchers_tests {
+
 using mh::find_world;
 using mh::test::contains;
 
@@ -289,3 +291,5 @@ TEST_CASE("a pod's place that is not whole is refused") {
   CHECK(contains(why_no_node(pod({{"PET_NNODES", "two"}})), "PET_NNODES"));
   CHECK(why_no_node(pod({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}}, "PET_MASTER_ADDR")).empty());
 }
+
+} // namespace launchers_tests

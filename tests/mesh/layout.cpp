@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+namespace layout_tests {
+
 using namespace mh;
 
 TEST_CASE("groups of an axis follow the order, fastest axis first") {
@@ -67,3 +69,5 @@ TEST_CASE("rank 0 says which rank is at which collective and which field differs
       "ranks 0 and 2 are at #12 all-reduce in tp:0,1 of [4, 8] Float; ranks 1 and 3 do not answer"
   );
 }
+
+} // namespace layout_tests

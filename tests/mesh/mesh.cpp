@@ -15,6 +15,8 @@
 #include <mutex>
 #include <set>
 
+namespace mesh_tests {
+
 using namespace mh;
 
 namespace {
@@ -208,3 +210,5 @@ TEST_CASE("a conversion that no layer may ask for is named") {
     );
   });
 }
+
+} // namespace mesh_tests

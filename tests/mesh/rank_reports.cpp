@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace rank_reports_tests {
+
 using namespace mh;
 
 namespace {
@@ -102,3 +104,5 @@ TEST_CASE("ranks of one node of several have the run's numbers") {
   const std::vector<EndedRank> ranks{{0, kStarted}, {ended_by(SIGKILL), kStarted}};
   CHECK(std::string(explain_failure(ranks, 1, 8, 16).what()).find("rank 9 of 16") == 0);
 }
+
+} // namespace rank_reports_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace stall_tests {
+
 using namespace mh;
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("what a rank tells comes back from its text") {
     CHECK(back.begun == at.begun);
   }
 }
+
+} // namespace stall_tests

@@ -11,6 +11,8 @@
 
 #include <doctest/doctest.h>
 
+namespace transports_tests {
+
 using namespace mh;
 
 namespace {
@@ -104,3 +106,5 @@ TEST_CASE("without LibTorch's CUDA library there is no NCCL, and that is said") 
     CHECK(error.hint().find("device = \"cpu\"") != std::string::npos);
   }
 }
+
+} // namespace transports_tests

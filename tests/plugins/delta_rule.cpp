@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+namespace delta_rule_tests {
+
 using namespace mh;
 using namespace mh::hybrid;
 
@@ -187,3 +189,5 @@ TEST_CASE("decays of any strength, and keys that are all alike, keep the digits"
   in[4] = in[4].detach() * 0; // the system's matrix has only ones below its diagonal
   CHECK(difference(by_chunks(in, {}, 64)[0], token_by_token(in, {})[0]) < 1e-5);
 }
+
+} // namespace delta_rule_tests

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+namespace scan_tests {
+
 using namespace mh;
 using namespace mh::hybrid;
 
@@ -150,3 +152,5 @@ TEST_CASE("decays of any strength neither overflow nor turn into NaN") {
   }
   CHECK(difference(by_chunks(in, {}, 8), token_by_token(in, {})) < 1e-5);
 }
+
+} // namespace scan_tests

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <set>
 
+namespace bad_tests {
+
 // Each recipe in bad/ is wrong; NAME.lua.err and NAME.toml.err hold what is said about it.
 // MEGAHOST_UPDATE_GOLDEN=1 writes them anew: read the difference before it is kept.
 
@@ -46,3 +48,5 @@ TEST_CASE("bad recipes are refused with their golden message") {
   std::erase_if(both, [&lua](const std::string& name) { return !lua.contains(name); });
   CHECK(both.size() >= 60);
 }
+
+} // namespace bad_tests

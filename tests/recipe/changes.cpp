@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace changes_tests {
+
 using mh::test::Folder;
 
 namespace {
@@ -145,3 +147,5 @@ TEST_CASE("--allow-change takes keys and sections that there are") {
     CHECK(error.hint() == "did you mean model.window?");
   }
 }
+
+} // namespace changes_tests

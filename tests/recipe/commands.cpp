@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace commands_tests {
+
 using mh::test::Folder;
 using mh::test::options;
 using mh::test::resolve_file;
@@ -165,3 +167,5 @@ TEST_CASE("--scale keeps the structure and fits one rank") {
     check_round_trip(small);
   }
 }
+
+} // namespace commands_tests

@@ -5,6 +5,8 @@
 
 #include <random>
 
+namespace fuzz_tests {
+
 namespace {
 
 /// Cuts, doubles, swaps or overwrites a few pieces of a text.
@@ -81,3 +83,5 @@ TEST_CASE("a spoiled recipe resolves or is refused with a sentence, never anythi
   CHECK(refused > 500);
   CHECK(resolved > 100);
 }
+
+} // namespace fuzz_tests

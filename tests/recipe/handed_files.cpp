@@ -10,6 +10,8 @@
 #include <bit>
 #include <limits>
 
+namespace handed_files_tests {
+
 using mh::Table;
 using mh::Value;
 
@@ -80,3 +82,5 @@ TEST_CASE("numbers that no text has are handed on") {
   REQUIRE(handed.has_value());
   check_same(handed->layers.front().tree, files.layers.front().tree);
 }
+
+} // namespace handed_files_tests

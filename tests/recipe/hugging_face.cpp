@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace hugging_face_tests {
+
 using mh::HfKey;
 using mh::Table;
 using mh::Value;
@@ -243,3 +245,5 @@ TEST_CASE("what no config.json of a model is, in a sentence each") {
           "model.layers is \"six\", expected an integer")
   );
 }
+
+} // namespace hugging_face_tests

@@ -15,6 +15,8 @@
 #include <random>
 #include <set>
 
+namespace import_tests {
+
 namespace {
 
 using Words = std::vector<std::string>;
@@ -674,3 +676,5 @@ TEST_CASE("arguments that contradict each other are refused by name") {
             .starts_with("--global-batch-size 12 is not divisible by --micro-batch-size 2 times 8")
   );
 }
+
+} // namespace import_tests

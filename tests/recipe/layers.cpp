@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace layers_tests {
+
 using mh::test::Folder;
 using mh::test::options;
 using mh::test::resolve_file;
@@ -286,3 +288,5 @@ TEST_CASE("recipes are found by name in the recipe folders") {
     CHECK(error.exit_code() == 2);
   }
 }
+
+} // namespace layers_tests

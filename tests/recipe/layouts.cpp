@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+namespace layouts_tests {
+
 using namespace mh;
 
 namespace {
@@ -67,3 +69,5 @@ TEST_CASE("all layouts follow from the strategies that are installed") {
   CHECK(has(later, "pipeline=2,data=2,zero=1,virtual_stages=2"));
   CHECK(has(later, "pipeline=2,data=2,zero=1,schedule=zb-h1"));
 }
+
+} // namespace layouts_tests

@@ -8,6 +8,8 @@
 #include <functional>
 #include <numeric>
 
+namespace pipeline_layout_tests {
+
 using namespace mh;
 
 namespace {
@@ -132,3 +134,5 @@ TEST_CASE("no cut has a smaller maximum than the balanced one") {
     CHECK(largest(layout, costs) == doctest::Approx(least_maximum(costs, chunks)));
   }
 }
+
+} // namespace pipeline_layout_tests

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+namespace presets_tests {
+
 namespace {
 
 int64_t get(const mh::Preset& preset, const char* key, int64_t otherwise = 0) {
@@ -336,3 +338,5 @@ TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
     CHECK(scaled(layout.name, 8).ranks() == 8);
   }
 }
+
+} // namespace presets_tests

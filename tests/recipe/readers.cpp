@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace readers_tests {
+
 using mh::Value;
 using mh::test::Folder;
 
@@ -147,3 +149,5 @@ TEST_CASE("malformed TOML and JSON") {
   CHECK(why("a.json", "[1]").starts_with("the file holds a list, expected a table"));
   CHECK(why("a.json", "").starts_with("this is no JSON: "));
 }
+
+} // namespace readers_tests

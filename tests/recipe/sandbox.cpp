@@ -9,6 +9,8 @@
 #include <fstream>
 #include <set>
 
+namespace sandbox_tests {
+
 using mh::Value;
 using mh::test::Folder;
 
@@ -232,3 +234,5 @@ TEST_CASE("require stays inside the recipe folders") {
   CHECK(wrong.starts_with("unexpected symbol near '='"));
   CHECK(wrong.find("wrong.lua:2:7\n") != std::string::npos);
 }
+
+} // namespace sandbox_tests

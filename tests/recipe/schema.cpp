@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+namespace schema_tests {
+
 using mh::Table;
 using mh::Value;
 using mh::test::refusal;
@@ -160,3 +162,5 @@ TEST_CASE("a long line is cut around the caret, wide characters count once") {
   problem.origin = {source, 2, 7, 1};
   CHECK(mh::render(problem).ends_with(" 2 |  é = 1\n   |      ^"));
 }
+
+} // namespace schema_tests

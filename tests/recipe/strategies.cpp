@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+namespace strategies_tests {
+
 using namespace mh;
 
 namespace {
@@ -415,3 +417,5 @@ TEST_CASE("a resumed run may have another device") {
     CHECK(change.may_change);
   }
 }
+
+} // namespace strategies_tests

@@ -6,6 +6,8 @@
 
 #include <set>
 
+namespace sweep_tests {
+
 namespace {
 
 mh::Value sweep_of(const std::string& toml) {
@@ -152,3 +154,5 @@ TEST_CASE("a recipe's sweep is checked with the rest of it") {
   CHECK(why.starts_with("optimizer.lr in sweep.grid is 3, expected a list of values"));
   CHECK(why.find("b.toml:4:16") != std::string::npos);
 }
+
+} // namespace sweep_tests

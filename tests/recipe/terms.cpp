@@ -13,6 +13,8 @@
 #include <regex>
 #include <set>
 
+namespace terms_tests {
+
 namespace {
 
 const mh::SectionSchemas& known() {
@@ -143,3 +145,5 @@ TEST_CASE("each term stands once and means a key that can be there") {
     CHECK((argument.key.empty() || may_be(argument.key)));
   }
 }
+
+} // namespace terms_tests

@@ -12,8 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-SAMPLE = [("llama2-7b", "7b-8"), ("llama2-70b", "70b-32"), ("gpt-76.1b", "gpt-76.1b-1024"),
-          ("mixtral-8x7b", "mixtral-8x7b-64"), ("llama3-405b", "llama3-405b-16384-128k"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
+SAMPLE = [("llama3-405b", "llama3-405b-16384-128k"), ("mixtral-8x7b", "mixtral-8x7b-64"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
 MACHINES = {"80 GB": "h100", "40 GB": "p4d.24xlarge", "16 GB": "trn1.32xlarge"}
 MEGAHOST = os.environ["MEGAHOST"]
 

@@ -29,9 +29,9 @@ def samples():
     characters = known_to_all()
     texts = [text for text in BY_HAND if set(text) <= {"\n", *characters}]
     texts += WITH_ADDED + BERT_SAID + headers()[:15]
-    texts += draw.sample([line for header in headers()[::10] for line in header.split("\n")], 800)
+    texts += draw.sample([line for header in headers()[::10] for line in header.split("\n")], 400)
     pieces = ["the ", " of", "ing ", "  ", "▁", "\n", " 12", "é", "ﬁ", "½"]
-    for _ in range(250):
+    for _ in range(100):
         texts.append("".join(draw.choice(characters) for _ in range(draw.randrange(60))))
         texts.append("".join(draw.choice("aeiou tnshr .'\n\t 019é中▁😀ﬁ½ｱ\u3000\u0301") for _ in range(draw.randrange(200))))
         texts.append("".join(draw.choice([draw.choice(characters[:3000]), *pieces]) for _ in range(draw.randrange(100))))

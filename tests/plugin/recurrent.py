@@ -78,6 +78,6 @@ for fault, test, why in (
     ("part", "recompute-bit-equal", "recomputed, "),
     ("unused", "recompute-bit-equal", 'it declares the part "unused" for recompute, which no block of it runs'),
 ):
-    tests = json.loads(trial.run("plugins", "check", fixture, "--json", fault=fault, code=1))["tests"]
+    tests = json.loads(trial.run("plugins", "check", fixture, "--include", test, "--json", fault=fault, code=1))["tests"]
     failed = {one["name"]: one["why"] for one in tests if one["result"] == "failed"}
     assert list(failed) == [test] and why in failed[test], (fault, failed)

@@ -215,8 +215,20 @@ const Registry::Entry* Host::find(Kind kind, std::string_view name) {
       }
     }
   }
+  const fs::path built_in = built_in_folder();
   for (const fs::path& file : files(prefix)) {
     if (!read_plugin_file(file).has_entry) {
+      continue;
+    }
+    if (file.parent_path() == built_in && file.filename().string().starts_with(prefix)) {
+      try {
+        load(file);
+      } catch (const Error&) { // `scan` tells why, as of those that a child process opens
+        continue;
+      }
+      if (const auto* entry = registry_.find(kind, name)) {
+        return entry;
+      }
       continue;
     }
     const FoundPlugin found = probe_plugin(file);

@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -404,6 +405,22 @@ TEST_CASE("a name is found in the search path, and only its plugin is opened") {
       r.hint ==
       "did you mean second? there are fixed, second (searched: " + folder.path.string() + ")"
   );
+}
+
+TEST_CASE("what is built in is found without a child process, in a file of any name") {
+  const auto faults_of_children = [] {
+    rusage used{};
+    getrusage(RUSAGE_CHILDREN, &used);
+    return used.ru_minflt;
+  };
+  const long before = faults_of_children();
+  mh::Host host;
+  CHECK(
+      host.find(mh::Kind::lr_schedule, "cosine")->plugin->file.filename() ==
+      "optimizers-schedules.so"
+  );
+  CHECK(host.find(mh::Kind::tokenizer, "byte")->plugin->file.filename() == "data-tokenizers.so");
+  CHECK(faults_of_children() == before);
 }
 
 TEST_CASE("a file of the name's own is opened at once, and its refusal is final") {

@@ -131,7 +131,7 @@ int run_heavy(const mh::Invocation& invocation) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);
   }
   // Global, as if it were linked: plugins and LibTorch then share one copy of every symbol.
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL);
   if (handle == nullptr) {
     const std::string cause = dlerror();
     throw mh::Error(

@@ -12,7 +12,8 @@
 ///   2. a short name: in each folder of the search path, in the file of that name, models-llama.so
 ///      for the architecture `llama` (KindInfo::folder, a dash, the name);
 ///   3. in each folder's other files with a plugin's entry, those that begin with KindInfo::folder
-///      first. A child process opens one and says what it offers; this one opens what was meant.
+///      first. A child process opens one and says what it offers; this one opens what was meant, and
+///      at once what is built in: a child process for each would be a third of the program's start.
 ///
 /// A plugin is opened with RTLD_NOW and RTLD_LOCAL and stays open until the process ends.
 ///
@@ -68,7 +69,8 @@ public:
   /// Throws:  mh::Error with exit code 2 and one sentence for each refusal (see plugin.hpp)
   const PluginInfo& load(const std::filesystem::path& file);
 
-  /// The entry of a name, opening the plugin that offers it; null if none does.
+  /// The entry of a name, opening the plugin that offers it (perhaps also built-in ones of the same
+  /// kind); null if none does.
   ///
   /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
   const Registry::Entry* find(Kind kind, std::string_view name);

@@ -117,7 +117,7 @@ Layer set_layer(const std::string& text) {
   const std::string word = text.substr(equals + 1);
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_-./:@").find(c) != std::string_view::npos;
+           std::string_view("_-./:@+|*").find(c) != std::string_view::npos;
   });
   const SourcePtr original = source(text);
   check_text(original);

@@ -185,6 +185,7 @@ TEST_CASE("--set takes TOML values, and words") {
   CHECK(with("optimizer.betas=[0.8, 0.9]", "optimizer.betas") == "[0.8, 0.9]");
   CHECK(with("model.activation=swiglu", "model.activation") == "\"swiglu\"");
   CHECK(with("checkpoint.dir=runs/a-b.c", "checkpoint.dir") == "\"runs/a-b.c\"");
+  CHECK(with("name=embed+5|3+head*", "name") == "\"embed+5|3+head*\"");
   CHECK(with("name=\"two words\"", "name") == "\"two words\"");
   const auto why = [&](const std::string& set) {
     return mh::test::refusal([&] { static_cast<void>(with(set, "name")); });

@@ -23,9 +23,9 @@ struct StateSpec {
   /// {}: the parameter's shape, sharded as the parameter is. Else a shape of its own (Adafactor's
   /// row and column means): each rank that holds a slice of the parameter holds this state whole.
   std::vector<int64_t> shape = {};
-  /// One of the ranks that split the parameter holds this state of a shape of its own, the same rank
-  /// all such states of it (Shampoo's factors); elsewhere it has no elements. Parameters are shared
-  /// out so that ranks hold about as much.
+  /// For a state of a shape of its own (Shampoo's factors): one of the ranks that split the parameter
+  /// holds it whole, the others hold no element of it. All such states of a parameter are on the same
+  /// rank, and ranks are chosen so that each holds about as much.
   bool on_one_rank = false;
 };
 

@@ -28,7 +28,9 @@ struct ArraySpec {
   Type type = Type::int64;
   /// The axis of its elements. An array on axis::seq has one element for each token, and ranks that
   /// split the sequence get those of their tokens; an array on another axis reaches every rank
-  /// whole.
+  /// whole. An architecture that reads an array on axis::batch (a number of each sample) compares
+  /// the samples of a microbatch with each other: its loss depends on which of them meet, and
+  /// layouts are checked with the same microbatches.
   LogicalAxis axis = axis::seq;
   int64_t length = 0; ///< elements; on axis::seq the sequence length
   /// The sequence whose tokens the elements of axis::seq are; empty: the sample's own. The context

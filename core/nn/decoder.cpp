@@ -40,13 +40,6 @@ double out_std(const DecoderConfig& c) {
   return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
 }
 
-/// Runs `make` with names below `scope`.
-template <class Make>
-auto scoped(Builder& builder, std::string_view scope, const Make& make) {
-  const auto names = builder.scope(scope);
-  return make();
-}
-
 class EmbeddingBlock : public Block {
 public:
   EmbeddingBlock(Builder& builder, const DecoderConfig& c, int64_t seq_length)
@@ -139,7 +132,7 @@ public:
       const MakeNorm& final_norm,
       const MakeLayer& layer
   )
-      : norm_(scoped(builder, "norm", [&] { return final_norm(builder); }))
+      : norm_(builder.below("norm", [&] { return final_norm(builder); }))
       , scale_(c.logit_scale)
       , vocab_{axis::vocab, *c.vocab}
       , gemms_(builder.flops.gemms)
@@ -233,7 +226,7 @@ DecoderLayer::DecoderLayer(
     , cross_site_(random_key(0, builder.global_name("cross_attention")))
     , mlp_site_(random_key(0, builder.global_name("mlp")))
     , attention_norms_(norms(builder, "attention", parts))
-    , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); })) {
+    , attention_(builder.below("attention", [&] { return parts.attention(builder); })) {
   MH_ASSERT(
       !parallel_ || (placement != NormPlacement::post && !parts.cross_attention),
       "parallel branches have no norm between them, and no cross attention"
@@ -245,18 +238,18 @@ DecoderLayer::DecoderLayer(
   if (parts.cross_attention) {
     cross_norms_ = norms(builder, "cross_attention", parts);
     cross_attention_ =
-        scoped(builder, "cross_attention", [&] { return parts.cross_attention(builder); });
+        builder.below("cross_attention", [&] { return parts.cross_attention(builder); });
   }
   if (!shared_norm_) {
     mlp_norms_ = norms(builder, "mlp", parts);
   }
-  mlp_ = scoped(builder, "mlp", [&] { return parts.feed_forward(builder); });
+  mlp_ = builder.below("mlp", [&] { return parts.feed_forward(builder); });
 }
 
 DecoderLayer::Norms
 DecoderLayer::norms(Builder& builder, const std::string& part, const DecoderParts& parts) const {
   const auto norm = [&](const std::string& name) {
-    return scoped(builder, name, [&] { return parts.norm(builder); });
+    return builder.below(name, [&] { return parts.norm(builder); });
   };
   Norms made{norm(part + "_norm"), nullptr};
   if (placement_ == NormPlacement::sandwich) {

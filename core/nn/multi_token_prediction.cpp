@@ -8,13 +8,6 @@ namespace mh {
 
 namespace {
 
-/// Runs `make` with names below `scope`.
-template <class Make>
-auto below(Builder& builder, std::string_view scope, const Make& make) {
-  const auto names = builder.scope(scope);
-  return make(builder);
-}
-
 LinearSpec projection_spec(const DecoderConfig& c) {
   return {
       .in = {{"mtp"}, 2 * c.hidden},
@@ -42,11 +35,11 @@ MultiTokenPrediction::MultiTokenPrediction(
           /*made_before=*/true,
           random_key(0, builder.global_name("embedding"))
       )
-    , embedding_norm_(below(builder, "embedding_norm", norm))
-    , hidden_norm_(below(builder, "hidden_norm", norm))
+    , embedding_norm_(builder.below("embedding_norm", [&] { return norm(builder); }))
+    , hidden_norm_(builder.below("hidden_norm", [&] { return norm(builder); }))
     , projection_(builder, projection_spec(c))
-    , layer_(below(builder, "layer", layer))
-    , norm_(below(builder, "norm", final_norm)) {}
+    , layer_(builder.below("layer", [&] { return layer(builder); }))
+    , norm_(builder.below("norm", [&] { return final_norm(builder); })) {}
 
 at::Tensor MultiTokenPrediction::forward(const at::Tensor& hidden, StepContext& context) const {
   const at::Tensor next = words_.forward(context.array(name() + "_tokens"), depth_, context);

@@ -27,6 +27,7 @@ public:
             .world = world,
             .ranks_per_node = task.machine.hardware.ranks_per_node,
             .seq_length = recipe.model.seq_length,
+            .layers = layers_of(task.host, recipe),
             .model = recipe.model.options,
             .shape = mesh_shape(recipe, world)} {}
 
@@ -126,6 +127,11 @@ std::vector<Change> without_more(std::vector<Change> changes) {
 }
 
 } // namespace
+
+int64_t layers_of(Host& host, const Recipe& recipe) {
+  const auto& architecture = host.require(Kind::architecture, recipe.model.use);
+  return architecture.schema.layers_in(recipe.model.options);
+}
 
 std::string number_set(const char* key, int64_t value) {
   return std::string(key) + "=" + std::to_string(value);

@@ -20,6 +20,9 @@ void add_sets(std::vector<std::string>& ret_sets, const std::string& section, co
 /// "parallel.schedule=1f1b", by whatever key names schedules.
 [[nodiscard]] std::string schedule_set(const Schema& parallel, const std::string& schedule);
 
+/// Layers of a recipe's model, by all of its fields that are numbers of layers.
+[[nodiscard]] int64_t layers_of(Host& host, const Recipe& recipe);
+
 /// "--set batch.micro=2 --set 'recompute.parts=[...]'", as a shell takes it.
 [[nodiscard]] std::string set_options(const std::vector<std::string>& sets);
 

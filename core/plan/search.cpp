@@ -88,6 +88,7 @@ public:
             {{.world = task.world,
               .ranks_per_node = task.machine.hardware.ranks_per_node,
               .seq_length = task.base.model.seq_length,
+              .layers = layers_of(task.host, task.base),
               .model = task.base.model.options},
              task.world}} {
     std::erase_if(strategies_, [](const auto* strategy) { return !strategy->searched; });
@@ -191,7 +192,10 @@ searched(const Registry::Entry& entry, const std::string& name_set, const Search
 
 Space space_of(const SearchTask& task) {
   Space space{Layouts(task).all(), {}, {}};
-  const SearchFacts facts{.world = task.world, .model = task.base.model.options};
+  const SearchFacts facts{
+      .world = task.world,
+      .layers = layers_of(task.host, task.base),
+      .model = task.base.model.options};
   for (const int64_t micro : {1, 2, 4}) {
     for (const auto* policy : task.host.known(Kind::recompute)) {
       for (const Sets& sets : searched(*policy, "recompute.use=" + policy->name, facts)) {

@@ -18,6 +18,10 @@ Conditions::Conditions(
   static const Schema kNone;
   const auto parallel = schemas.find("parallel");
   parallel_ = parallel == schemas.end() ? &kNone : &parallel->second;
+  const auto model = schemas.find("model");
+  for (const std::string& name : (model == schemas.end() ? kNone : model->second).layer_fields()) {
+    layer_keys_.push_back("model." + name);
+  }
   for (const Problem& problem : problems) {
     refused_.push_back(problem.key);
     if (const auto meaning = meaning_of(problem.key, schemas); meaning && !meaning->key.empty()) {
@@ -104,6 +108,14 @@ std::string Conditions::degree_key(MeshAxis axis) const {
     }
   }
   return "";
+}
+
+int64_t Conditions::layers() const {
+  int64_t layers = 0;
+  for (const std::string& key : layer_keys_) {
+    layers += integer(key);
+  }
+  return layers;
 }
 
 std::vector<std::string> Conditions::degree_keys() const {

@@ -274,12 +274,14 @@ private:
   void check_conditions() {
     const std::vector<Problem> before = problems_; // what one refuses hides nothing of another
     check_contradictions(tree_, facts_, known_, problems_);
+    SectionSchemas schemas = known_;
+    schemas["model"] = schemas_["model"]; // with the architecture's fields
     std::vector<const Registry::Entry*> all = used_;
     all.insert(all.end(), strategies_.begin(), strategies_.end());
     for (const Registry::Entry* entry : all) {
       if (entry->conditions || entry->kind == Kind::checkpoint_format) {
         std::vector<Problem> more = before;
-        Conditions conditions(tree_, facts_, known_, more);
+        Conditions conditions(tree_, facts_, schemas, more);
         if (entry->kind == Kind::checkpoint_format) {
           require_writing(*entry, conditions);
         }

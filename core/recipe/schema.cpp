@@ -25,6 +25,27 @@ const Field* Schema::find(Mechanism mechanism) const {
   return found == fields.end() ? nullptr : &*found;
 }
 
+std::vector<std::string> Schema::layer_fields() const {
+  std::vector<std::string> names;
+  for (const Field& field : fields) {
+    if (field.name == "layers") {
+      names.insert(names.begin(), field.name);
+    } else if (field.more_layers) {
+      names.push_back(field.name);
+    }
+  }
+  return names;
+}
+
+int64_t Schema::layers_in(const Value& options) const {
+  int64_t layers = 0;
+  for (const std::string& name : layer_fields()) {
+    const Value* value = options.find(name);
+    layers += value != nullptr && value->is_integer() ? value->as_integer() : 0;
+  }
+  return layers;
+}
+
 namespace {
 
 std::string bound(double number) {

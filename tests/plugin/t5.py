@@ -58,6 +58,17 @@ assert "encoder_layers = 2" in shown and "encoder_length = 24" in shown, shown
 plan = json.loads(trial.run("plan", "t5.toml", "--on", "h100", "--json", sets=("device=cpu", "parallel.pipeline=2")))
 assert plan["model_flops"] > 0
 
+
+def stages(*sets):
+    """Layers of each stage, of the encoder and the decoder together."""
+    planned = json.loads(trial.run("plan", "t5.toml", "--on", "h100", "--json", sets=("device=cpu", *sets)))
+    return [stage["layers"] for stage in planned["stages"]]
+
+
+# Stages have about the same work: an encoder's tokens are twice a decoder's, whose layers attend twice.
+assert stages("model.encoder_layers=6", "model.layers=2", "parallel.pipeline=4") == [2, 2, 2, 2]
+assert stages("model.encoder_layers=5", "model.layers=3", "parallel.pipeline=2", "parallel.pipeline_layout='embed+5|3+head'") == [5, 3]
+
 # The encoder runs once for a text.
 words = ("generate", "whole", "--sequence", "encoder=red <extra_id_0> green", "--prompt", "<extra_id_0>", "--tokens", "12", "--json")
 cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
@@ -68,6 +79,8 @@ trial.refused(
     ("tokenizer.extra_ids=1", "sentinels (<extra_id_0>, ...) to stand for them"),
     ("model.seq_length=4", "tokens of the decoder, which reads 4"),
     ("model.encoder_length=2", "has no room for a token, a sentinel and an end"),
+    ("parallel.pipeline=8", "model.layers 2 plus model.encoder_layers 2 is fewer than parallel.pipeline 8"),
+    ("parallel.pipeline_layout='embed+1|1+head'", "chunks, expected parallel.pipeline 1"),
     ("model.buckets=6", "choose a multiple of 4"),
     ("model.max_distance=4", "the buckets of single distances reach to 4 already"),
     ("model.vocab=256", "lies outside the model's vocabulary"),

@@ -148,6 +148,13 @@ public:
 
   [[nodiscard]] Scope scope(std::string_view name) { return Scope(*this, name); }
 
+  /// What `make` returns; the names that it makes start with `name` and a dot.
+  template <class Make>
+  auto below(std::string_view name, const Make& make) {
+    const Scope names(*this, name);
+    return make();
+  }
+
   /// The global name of `name` in the current scope.
   [[nodiscard]] std::string global_name(std::string_view name) const {
     return prefix_ + std::string(name);

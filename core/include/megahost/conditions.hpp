@@ -75,6 +75,12 @@ public:
 
   [[nodiscard]] static std::string text(int64_t number) { return std::to_string(number); }
 
+  /// Layers of the model by all of its keys that are numbers of layers; 0 if it has none.
+  [[nodiscard]] int64_t layers() const;
+
+  /// These keys, "model.layers" first.
+  [[nodiscard]] const std::vector<std::string>& layer_keys() const { return layer_keys_; }
+
   /// "24, 32": the multiples next to a number.
   [[nodiscard]] static std::string nearest_multiples(int64_t number, int64_t step);
 
@@ -87,6 +93,7 @@ protected:
   const Schema* parallel_; ///< the section's fields; none if its schema is not known
   std::vector<Problem>& problems_;
   std::vector<std::string> refused_;
+  std::vector<std::string> layer_keys_;
 };
 
 } // namespace mh

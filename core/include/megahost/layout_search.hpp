@@ -17,10 +17,11 @@ struct SearchFacts {
   int64_t world = 1; ///< ranks of the run
   int64_t ranks_per_node = 1;
   int64_t seq_length = 1;
+  int64_t layers = 0;    ///< the model's (Schema::layers_in); 0 if it does not say
   Value model = Table{}; ///< the model's fields
   MeshShape shape{};     ///< degrees chosen so far; see `searched` in strategy.hpp
 
-  /// A field of the model, "layers"; 0 if it has none.
+  /// A field of the model, "experts"; 0 if it has none.
   [[nodiscard]] int64_t model_size(std::string_view key) const {
     const Value* value = model.find(key);
     return value != nullptr && value->is_integer() ? value->as_integer() : 0;

@@ -94,6 +94,9 @@ struct Field {
   /// axis has one rank.
   std::optional<MeshAxis> along;
   bool degree = false; ///< the value is the number of ranks along that axis
+  /// Of an architecture: layers that the model has in addition to its field `layers`, such as those
+  /// of an encoder. Pipelines share them out, too.
+  bool more_layers = false;
   Mechanism mechanism = Mechanism::none;
   std::optional<Kind> names; ///< kind of plugin that a FieldType::plugin field names
   std::vector<std::string> choices;
@@ -119,6 +122,12 @@ struct MH_API Schema {
 
   /// The first that the core reads as this mechanism; null if there is none.
   [[nodiscard]] const Field* find(Mechanism mechanism) const;
+
+  /// Of an architecture: the names of its fields that are numbers of layers, `layers` first.
+  [[nodiscard]] std::vector<std::string> layer_fields() const;
+
+  /// The sum of these fields in complete options; 0 if there is none.
+  [[nodiscard]] int64_t layers_in(const Value& options) const;
 };
 
 /// The problem of one key of a recipe.
@@ -229,6 +238,12 @@ public:
   FieldOptions& degree(MeshAxis axis) {
     field_.degree = true;
     return along(axis);
+  }
+
+  /// Layers in addition to the model's field `layers`, see Field::more_layers.
+  FieldOptions& more_layers() {
+    field_.more_layers = true;
+    return *this;
   }
 
   /// A key that does nothing where this mesh axis has one rank.

@@ -105,9 +105,7 @@ public:
   using MakeNorm = std::function<std::unique_ptr<NormPart>(Builder&)>;
 
   BertHead(Builder& builder, const BertConfig& c, const MakeNorm& make_norm)
-      : final_norm_(
-            c.post() ? nullptr : scoped(builder, "norm", [&] { return make_norm(builder); })
-        )
+      : final_norm_(c.post() ? nullptr : builder.below("norm", [&] { return make_norm(builder); }))
       , activation_(activation_kind(c.activation))
       , vocab_{axis::vocab, *c.vocab}
       , transform_(
@@ -118,7 +116,7 @@ public:
              .std = c.init_std,
              .fp8 = false}
         )
-      , norm_(scoped(builder, "transform_norm", [&] { return make_norm(builder); }))
+      , norm_(builder.below("transform_norm", [&] { return make_norm(builder); }))
       , words_(
             builder,
             embed_axis(c),
@@ -223,8 +221,7 @@ public:
   }
 
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
-    auto norm_of_sum =
-        own_.post() ? scoped(builder, "norm", [&] { return norm(builder); }) : nullptr;
+    auto norm_of_sum = own_.post() ? builder.below("norm", [&] { return norm(builder); }) : nullptr;
     return std::make_unique<FirstBlock>(builder, own_, seq_length_, std::move(norm_of_sum));
   }
 

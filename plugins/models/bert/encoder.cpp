@@ -31,7 +31,7 @@ BertEmbedding::BertEmbedding(
 }
 
 Embedding BertEmbedding::table(Builder& builder, const char* name, Axis rows, double std) const {
-  return scoped(builder, name, [&] { return Embedding(builder, rows, embed_, std); });
+  return builder.below(name, [&] { return Embedding(builder, rows, embed_, std); });
 }
 
 at::Tensor BertEmbedding::forward(

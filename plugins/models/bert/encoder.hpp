@@ -54,13 +54,6 @@ void encoder_fields(Fields<C>& f) {
   });
 }
 
-/// Runs `make` with names below `scope`.
-template <class Make>
-auto scoped(Builder& builder, std::string_view scope, const Make& make) {
-  const auto names = builder.scope(scope);
-  return make();
-}
-
 [[nodiscard]] inline Axis embed_axis(const EncoderConfig& c) {
   return {axis::embed, c.hidden};
 }

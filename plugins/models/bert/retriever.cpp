@@ -91,7 +91,7 @@ private:
     const auto make_for = [&](const Text& text) {
       const auto tokens = builder.within(text.sequence);
       return tower.empty() ? make(builder, tower)
-                           : scoped(builder, tower, [&] { return make(builder, tower); });
+                           : builder.below(tower, [&] { return make(builder, tower); });
     };
     std::unique_ptr<T> part = make_for(texts.front());
     const Flops first{
@@ -366,7 +366,7 @@ public:
 
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
     return std::make_unique<FirstTowers>(builder, own_, [this](Builder& b, std::string_view tower) {
-      auto norm_of_sum = own_.post() ? scoped(b, "norm", [&] { return norm(b); }) : nullptr;
+      auto norm_of_sum = own_.post() ? b.below("norm", [&] { return norm(b); }) : nullptr;
       const std::string site = std::string(tower) + (tower.empty() ? "" : " ") + "embedding";
       return std::make_unique<BertEmbedding>(b, own_, seq_length_, std::move(norm_of_sum), site);
     });
@@ -382,7 +382,7 @@ public:
 
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override {
     return std::make_unique<RetrieverHead>(builder, own_, [this](Builder& b, std::string_view) {
-      auto last = own_.post() ? nullptr : scoped(b, "norm", [&] { return norm(b); });
+      auto last = own_.post() ? nullptr : b.below("norm", [&] { return norm(b); });
       return std::make_unique<TowerEnd>(b, own_, std::move(last));
     });
   }

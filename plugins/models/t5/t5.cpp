@@ -28,13 +28,6 @@ constexpr auto kEncoder = "encoder";
 constexpr auto kWords = "embedding.word.weight";
 constexpr auto kPositions = "embedding.position.weight";
 
-/// Runs `make` with names below `scope`.
-template <class Make>
-auto scoped(Builder& builder, std::string_view scope, const Make& make) {
-  const auto names = builder.scope(scope);
-  return make();
-}
-
 T5Config complete(T5Config c, const Architecture::Args& args) {
   c.vocab = decoder_detail::vocab_of(c.vocab, args);
   c.head_dim = c.head_dim.value_or(c.hidden / c.heads);
@@ -90,7 +83,7 @@ private:
     if (!first) {
       return {builder, rows, embed_, builder.shared(name == "word" ? kWords : kPositions)};
     }
-    return scoped(builder, name, [&] { return Embedding(builder, rows, embed_, std); });
+    return builder.below(name, [&] { return Embedding(builder, rows, embed_, std); });
   }
 
   Axis embed_;
@@ -257,7 +250,9 @@ public:
   using Config = T5Config;
 
   static void fields(Fields<Config>& f) {
-    f.add("encoder_layers", &Config::encoder_layers, "blocks of the encoder").at_least(1);
+    f.add("encoder_layers", &Config::encoder_layers, "blocks of the encoder")
+        .at_least(1)
+        .more_layers();
     f.add("layers", &Config::layers, "blocks of the decoder").at_least(1);
     f.add("hidden", &Config::hidden, "width of the residual streams").at_least(1);
     f.add("heads", &Config::heads, "heads").at_least(1);
@@ -373,7 +368,7 @@ public:
     if (index > c_.encoder_layers) {
       return block(index, builder);
     }
-    auto memory_norm = scoped(builder, "memory_norm", [&] {
+    auto memory_norm = builder.below("memory_norm", [&] {
       const auto tokens = builder.within(kEncoder);
       return norm(builder);
     });
@@ -384,7 +379,7 @@ public:
   }
 
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override {
-    auto final_norm = scoped(builder, "norm", [&] { return norm(builder); });
+    auto final_norm = builder.below("norm", [&] { return norm(builder); });
     return std::make_unique<T5Head>(builder, c_, embed_, std::move(final_norm));
   }
 

@@ -61,19 +61,20 @@ struct Keys {
   }
 
   static void conditions(Conditions& c) {
-    const int64_t layers = c.integer("model.layers");
+    const int64_t layers = c.layers();
+    const bool sound = layers > 0 && c.sound(c.layer_keys());
     const int64_t stages = c.integer("parallel.pipeline");
     const int64_t chunks = stages * c.integer("parallel.virtual_stages");
     const std::string layout = c.word("parallel.pipeline_layout");
-    if (c.sound({"parallel.pipeline_layout", "model.layers"}) && layers > 0) {
+    if (sound && c.sound({"parallel.pipeline_layout"})) {
       of_layers(c, layout, layers, chunks);
     }
-    if (c.sound({"model.layers", "parallel.pipeline", "parallel.virtual_stages"}) && layers > 0 &&
-        layers < chunks && is_layout_word(layout)) {
+    if (sound && c.sound({"parallel.pipeline", "parallel.virtual_stages"}) && layers < chunks &&
+        is_layout_word(layout)) {
       const int64_t fewer = std::min(layers, stages);
       c.report(
           {"model.layers", "parallel.pipeline", "parallel.virtual_stages"},
-          "model.layers " + c.text(layers) + " is fewer than parallel.pipeline " + c.text(stages) +
+          layers_of(c) + " is fewer than parallel.pipeline " + c.text(stages) +
               " times parallel.virtual_stages " + c.text(c.integer("parallel.virtual_stages")),
           "each chunk of a stage needs at least one layer; nearest: parallel.pipeline " +
               c.text(fewer) +
@@ -91,8 +92,7 @@ struct Keys {
   }
 
   static std::vector<Table> searched(const SearchFacts& facts) {
-    const int64_t layers = facts.model_size("layers");
-    return degrees_up_to("pipeline", layers > 0 ? layers : facts.world);
+    return degrees_up_to("pipeline", facts.layers > 0 ? facts.layers : facts.world);
   }
 
   static std::vector<Table> changes(const SearchFacts&, const Value& parallel) {
@@ -100,12 +100,21 @@ struct Keys {
   }
 
 private:
+  /// "model.layers 4 plus model.encoder_layers 4".
+  static std::string layers_of(const Conditions& c) {
+    std::string sum;
+    for (const std::string& key : c.layer_keys()) {
+      sum += (sum.empty() ? "" : " plus ") + key + " " + c.text(c.integer(key));
+    }
+    return sum;
+  }
+
   /// Layers that a written layout has, and what an even one needs.
   static void of_layers(Conditions& c, const std::string& layout, int64_t layers, int64_t chunks) {
     if (layout == "even" && layers >= chunks && layers % chunks != 0) {
       c.report(
           {"parallel.pipeline_layout", "model.layers"},
-          "model.layers " + c.text(layers) + " is not divisible by the " + c.text(chunks) +
+          layers_of(c) + " is not divisible by the " + c.text(chunks) +
               " chunks of the pipeline, which parallel.pipeline_layout \"even\" needs",
           "parallel.pipeline_layout = \"balanced\" takes any number; nearest: " +
               c.nearest_multiples(layers, chunks)
@@ -121,7 +130,7 @@ private:
       c.report(
           {"parallel.pipeline_layout", "model.layers"},
           "parallel.pipeline_layout \"" + layout + "\" has " + c.text(found) +
-              " layers, expected model.layers " + c.text(layers)
+              " layers, expected " + layers_of(c)
       );
     }
   }

@@ -5,6 +5,8 @@
 #include "megahost/random.hpp"
 #include "megahost/saved.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -48,6 +50,20 @@ at::Tensor
 normed(const Norm& norm, const AttentionSpec& spec, const at::Tensor& x, StepContext& context) {
   return spec.qk_norm_all_heads ? norm.forward(x.flatten(2), context).view(x.sizes())
                                 : norm.forward(x, context);
+}
+
+/// Queries, keys and values of the same tokens, and the gate of what is made of them.
+LinearSpec input_spec(const AttentionSpec& spec) {
+  LinearSpec in{
+      .in = spec.embed,
+      .outs =
+          {{"q", query_heads(spec), spec.q_std}, {"k", key_heads(spec)}, {"v", key_heads(spec)}},
+      .bias = spec.qkv_bias,
+      .std = spec.std};
+  if (spec.gate) {
+    in.outs.push_back({"gate", query_heads(spec)});
+  }
+  return in;
 }
 
 LinearSpec output_spec(const AttentionSpec& spec) {
@@ -115,16 +131,7 @@ std::vector<at::Tensor> in_heads(const Linear& linear, const at::Tensor& y, int6
 
 Attention::Attention(Builder& builder, const AttentionSpec& spec)
     : spec_(spec)
-    , qkv_(
-          builder,
-          {.in = spec.embed,
-           .outs =
-               {{"q", query_heads(spec), spec.q_std},
-                {"k", key_heads(spec)},
-                {"v", key_heads(spec)}},
-           .bias = spec.qkv_bias,
-           .std = spec.std}
-      )
+    , qkv_(builder, input_spec(spec))
     , out_(builder, output_spec(spec))
     , dropout_(dropout_of(builder, spec, qkv_.weight())) {
   const auto& mask = spec.mask;
@@ -154,7 +161,10 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   if (spec_.rotary) {
     const at::Tensor table = rotary_table(*spec_.rotary, context);
     if (q_norm_ == nullptr && !spec_.adjacent_pairs) {
-      const std::vector<int64_t> heads{qkv[0].size(2), qkv[1].size(2), qkv[2].size(2)};
+      std::vector<int64_t> heads;
+      for (const at::Tensor& part : qkv) {
+        heads.push_back(part.size(2));
+      }
       qkv = rotary(packed.unflatten(-1, {-1, spec_.head_dim}), heads, 2, table);
     } else {
       const auto rotated = [&](const at::Tensor& y) {
@@ -173,8 +183,11 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   }
   const at::Tensor sinks =
       sinks_ == nullptr ? at::Tensor() : WideSinks::apply(sinks_->value, sinks_);
-  const at::Tensor mixed =
+  at::Tensor mixed =
       attend(qkv[0], qkv[1], qkv[2], spec_.mask, dropout_, context, spec_.scale, bias, sinks);
+  if (spec_.gate) {
+    mixed = mixed * at::sigmoid(qkv[3]);
+  }
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);
 }
 
@@ -212,8 +225,10 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
         "give it mask {.causal = false}, and neither rotary nor relative_bias"
     );
   }
-  if (spec.sinks) {
-    throw Error("cross attention has no sinks", "leave them out");
+  if (spec.sinks || spec.gate) {
+    throw Error(
+        std::string("cross attention has no ") + (spec.sinks ? "sinks" : "gate"), "leave it out"
+    );
   }
   q_norm_ = query_key_norm(builder, spec, "q_norm", query_heads(spec), q_.plan().out);
   k_norm_ = query_key_norm(builder, spec, "k_norm", key_heads(spec), kv_.plan().out);

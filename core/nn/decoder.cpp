@@ -412,7 +412,8 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
       .dropout = c.attention_dropout,
       .std = c.init_std,
       .out_std = out_std(c),
-      .sinks = c.sinks};
+      .sinks = c.sinks,
+      .gate = c.attention_gate};
   if (c.qk_norm) {
     spec.qk_norm_eps = c.norm_eps;
     spec.qk_norm_all_heads = c.qk_norm_over == "all_heads";

@@ -73,6 +73,7 @@ std::string kv_rank(const DecoderConfig& c) {
                      : c.bias                             ? "bias"
                      : c.score_dim                        ? "score_dim"
                      : c.sinks                            ? "sinks"
+                     : c.attention_gate                   ? "attention_gate"
                      : c.window_rope_base                 ? "window_rope_base"
                      : c.rope_share != 1                  ? "rope_share"
                      : c.rope_pairs != "halves"           ? "rope_pairs"

@@ -78,7 +78,17 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       add("self_attn.kv_a_layernorm", "attention.kv_norm", false);
       add("self_attn.kv_b_proj", "attention.kv_up", false);
     } else {
-      add("self_attn.q_proj", "attention.q", qkv_bias);
+      for (const char* what : {".weight", ".bias"}) { // each head's query, and its gate behind it
+        HfTensor queries{.theirs = theirs + "self_attn.q_proj" + what, .ours = {}};
+        queries.ours.push_back(ours + "attention.q" + what);
+        if (c.attention_gate) {
+          queries.ours.push_back(ours + "attention.gate" + what);
+          queries.groups = c.heads;
+        }
+        if (qkv_bias || std::string_view(what) == ".weight") {
+          map.push_back(std::move(queries));
+        }
+      }
       add("self_attn.k_proj", "attention.k", qkv_bias);
       add("self_attn.v_proj", "attention.v", qkv_bias);
     }
@@ -122,9 +132,9 @@ namespace {
 
 bool is_of_megatron(const DecoderConfig& c) {
   return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.score_dim &&
-         !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 && !c.head_bias &&
-         c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") && c.causal &&
-         (c.norm == "layernorm" || c.norm == "rmsnorm");
+         !c.score_cap && !c.sinks && !c.attention_gate && !c.logit_cap && c.logit_scale == 1 &&
+         !c.head_bias && c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") &&
+         c.causal && (c.norm == "layernorm" || c.norm == "rmsnorm");
 }
 
 } // namespace

@@ -105,6 +105,7 @@ constexpr MegatronArgument kArguments[] = {
     {"moe-z-loss-coeff", one, number, "model.z_weight"},
     {"moe-shared-expert-intermediate-size", one, number, "model.shared_hidden"},
     {"moe-shared-expert-gate", none, on, "model.shared_gate"},
+    {"attention-output-gate", none, on, "model.attention_gate"},
     {"moe-expert-capacity-factor", one, number, "model.capacity_factor"},
     {"moe-token-drop-policy", one, word, "model.capacity_drop", "probs=probability position=position"},
     {"moe-pad-expert-input-to-capacity", none, on, "model.capacity_pad"},

@@ -20,7 +20,7 @@ constexpr MegatronArguments kWithout[] = {
      "disable-mamba-mem-eff-path"},
     {changes, "there is no sparse attention by an index", "dsa-* no-dsa-*"},
     {changes, "attention is of the usual kind",
-     "experimental-attention-variant attention-output-gate softmax-type qk-l2-norm qk-clip "
+     "experimental-attention-variant softmax-type qk-l2-norm qk-clip "
      "qk-clip-alpha qk-clip-threshold no-rope-freq mrope-section"},
     {changes, "there is one residual stream", "mhc-* enable-mhc-connections"},
     {changes, "modules of multi-token prediction have layers of their own, as the model's last",

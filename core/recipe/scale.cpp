@@ -244,9 +244,8 @@ Layer check_layer(const Value& tree, const PluginLookup& plugins) {
       small.set(field, size);
     }
   }
-  if (model.find("experts") != nullptr) {
-    const int64_t experts = integer(tree, "model.experts");
-    small.set("experts", experts > 0 ? std::min(experts, kFewExperts) : 8);
+  if (const int64_t experts = integer(tree, "model.experts"); experts > 0) {
+    small.set("experts", std::min(experts, kFewExperts));
   }
   add_own_sizes(small, *tree.find("model"), &architecture, /*uneven=*/true);
   return layer_of(

@@ -72,7 +72,7 @@ moe optimizer.use=adafactor optimizer.decay_rate=-0.7 optimizer.clip_threshold=0
 llama optimizer.use=adafactor optimizer.offload=true optimizer.eps=[1e-30,1e-3] optimizer.scale_parameter=false
 llama optimizer.use=schedule_free_adamw optimizer.r=1 optimizer.weight_lr_power=1 train.eval_interval=1
 llama precision=fp32 optimizer.use=schedule_free_adamw optimizer.offload=true
-moe model.sinks=true model.bias=true model.activation=swiglu_clamped model.window=16 model.window_pattern=["window","global"] model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 model.rope_truncate=false
+moe model.sinks=true model.attention_gate=true model.bias=true model.activation=swiglu_clamped model.window=16 model.window_pattern=["window","global"] model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 model.rope_truncate=false
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu
 hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8

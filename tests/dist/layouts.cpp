@@ -175,8 +175,10 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
     c.tied = true;
     c.dropout = 0.1;
   }
-  SUBCASE("attention sinks, clamped gates, yarn with bounds within pairs, dropout") {
+  SUBCASE("attention sinks, gates of heads, clamped gates, yarn with bounds within pairs, dropout"
+  ) {
     c.sinks = true;
+    c.attention_gate = true;
     c.activation = "swiglu_clamped";
     c.bias = true;
     c.rope_scaling = "yarn";

@@ -146,6 +146,10 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.rope_original_length = 16;
     c.rope_truncate = false;
   }
+  SUBCASE("a gate of what heads give, biases of queries, keys and values") {
+    c.attention_gate = true;
+    c.qkv_bias = true;
+  }
   SUBCASE("query-key norm over all heads, norms on the branches") {
     c.qk_norm = true;
     c.qk_norm_over = "all_heads";

@@ -52,7 +52,7 @@ TEST_CASE("the header lists the parameters of every decoder") {
   gpt.layers = 2, gpt.hidden = 16, gpt.heads = 2, gpt.tied = false;
   DecoderConfig gated = gpt;
   gated.activation = "swiglu", gated.qk_norm = true, gated.qk_norm_over = "all_heads";
-  gated.sinks = true;
+  gated.sinks = true, gated.attention_gate = true;
   DecoderConfig latent = gpt;
   latent.kv_rank = 8, latent.q_rank = 8, latent.rope_head_dim = 4;
   latent.positions = "rope", latent.norm = "rmsnorm", latent.bias = false;

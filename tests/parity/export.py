@@ -45,9 +45,13 @@ def loaded(folder):
     return model.eval(), problems
 
 
+def mixes(case):
+    return case.use == "moe" or "experts" in case.model
+
+
 def kept(case):
     """Settings that keep a step from changing anything else."""
-    return ["--set", "model.balance_bias_rate=1e-300"] if case.use == "moe" else []
+    return ["--set", "model.balance_bias_rate=1e-300"] if mixes(case) else []
 
 
 def check(case, folder):
@@ -93,12 +97,12 @@ EXPERTS = {
 def check_layouts(case, folder):
     """The same bytes whatever layout saved the weights."""
     model = models.random_model(case)
-    length = models.SEQ - (case.use == "moe")  # tensor-parallel ranks share the tokens that go to experts
+    length = models.SEQ - mixes(case)  # tensor-parallel ranks share the tokens that go to experts
     ids = models.random_ids(case)[:2, :length]
     models.save(case, model, ids, folder, length=length)
     # The other layouts shard rows and layers, in all families alike.
     layouts = LAYOUTS if ALL or case.use == "moe" or case.name == "llama" else {"tensor": LAYOUTS["tensor"]}
-    layouts = layouts | (EXPERTS if case.use == "moe" else {})
+    layouts = layouts | (EXPERTS if mixes(case) else {})
     found = {}
     for name, words in {"one rank": [], **layouts}.items():
         run = saved_run(folder, name, folder / "model", *kept(case), *words)
@@ -120,7 +124,7 @@ for case in models.CASES:  # one of each family, and experts in 4 bits; all of t
         print(f"  {case.name}: {problem}")
     failed += bool(problems)
 # Rows as they lie, by head, and within joined dimensions.
-IN_EVERY_RUN = ("llama", "falcon-40b", "gpt-oss", "delta-net")
+IN_EVERY_RUN = ("llama", "falcon-40b", "gpt-oss", "qwen3-next")
 for case in models.CASES:
     if case.name not in IN_EVERY_RUN + ("olmo2-grouped", "pythia", "phi", "falcon-7b", "cohere", "gpt-oss-mxfp4") * ALL:
         continue

@@ -20,10 +20,10 @@ import program
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
              "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
-             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "delta-net",
+             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "delta-net", "qwen3-next",
              "norms-after-sums")
 TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
-         "gpt_oss", "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
+         "gpt_oss", "deepseek_v3", "mamba2", "qwen3_next", "bert", "megatron-bert", "t5")
 ALL = "--all" in sys.argv
 problems = []
 
@@ -106,7 +106,7 @@ for case in models.CASES:
             continue
         recipe = program.run("recipe", "from-hf", folder / "model", "-o", folder / "whole.lua") and folder / "whole.lua"
         # Losses that balance experts add to gradients, and are the recipe's choice.
-        balance = ', balance = ["none"]' if case.name.startswith(("qwen3-moe", "gpt-oss")) else ""
+        balance = ', balance = ["none"]' if case.name.startswith(("qwen3-moe", "qwen3-next", "gpt-oss")) else ""
         (folder / "short.toml").write_text(f"""
             precision = "fp32"
             model = {{ from = "{folder}/model", seq_length = {models.SEQ}{balance} }}
@@ -123,12 +123,19 @@ for case in models.CASES:
               f"{case.name}, from-hf: {printed} instead of {theirs[1]}")
         print(f"{case.name}: {printed.splitlines()[0]}")
 
-# Qwen3-Next has layers that hybrids have not.
-for changes, why in ({}, "some layers are attention with a gate"), (dict(layer_types=["linear_attention"] * 48), "mixtures of experts"):
-    with tempfile.TemporaryDirectory() as folder:
-        transformers.Qwen3NextConfig(**changes).save_pretrained(folder)
-        result = program.call("recipe", "from-hf", folder)
-        check(result.returncode != 0 and why in result.stderr, f"qwen3_next {changes}: status {result.returncode}, {result.stderr}")
+# Layers of Qwen3-Next are given as a list, or by an interval.
+with tempfile.TemporaryDirectory() as temporary:
+    folder = pathlib.Path(temporary)
+    transformers.Qwen3NextConfig().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    listed = values(folder, config)
+    del config["layer_types"]
+    pattern = "GEGEGE*E" * 12
+    check(f'pattern = "{pattern}"' in listed and values(folder, config | dict(full_attention_interval=4)) == listed,
+          f"qwen3_next: {listed}")
+    (folder / "config.json").write_text(json.dumps(config | dict(layer_types=["chunked_attention"] * 48)))
+    result = program.call("recipe", "from-hf", folder)
+    check(result.returncode == 5 and "a layer is \"chunked_attention\"" in result.stderr, f"{result.returncode}, {result.stderr}")
 
 WRONG = {  # what evaluated without a word
     "llama": [("norm_eps", "1e-3", "rms_norm_eps"), ("heads", 2, "num_attention_heads"), ("rope_base", 5e5, "rope_theta"),
@@ -154,7 +161,10 @@ WRONG = {  # what evaluated without a word
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
     "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "layers_block_type")],
     "delta-net": [("delta_heads", 4, "linear_num_value_heads"), ("delta_dim", 10, "linear_value_head_dim"),
-                  ("norm", "rmsnorm", "of a qwen3_next"), ("pattern", '"G-*-"', "of a qwen3_next")],
+                  ("norm", "rmsnorm", "of a qwen3_next"), ("pattern", '"G-*-"', "layer_types")],
+    "qwen3-next": [("experts_per_token", 2, "num_experts_per_tok"), ("attention_gate", "false", "of a qwen3_next"),
+                   ("shared_hidden", 24, "shared_expert_intermediate_size"), ("rope_share", 0.5, "partial_rotary_factor"),
+                   ("router_normalise", "false", "norm_topk_prob"), ("pattern", '"GE*EGE"', "layer_types")],
     "gpt-oss": [("sinks", "false", "of a gpt_oss"), ("window", 9, "sliding_window"), ("rope_truncate", "true", "truncate"),
                 ("activation", "swiglu", "hidden_act"), ("window_pattern", '["window"]', "layer_types"),
                 ("rope_factor", 8, "rope_parameters.factor")],

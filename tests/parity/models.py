@@ -158,8 +158,25 @@ def nemotron(name, pattern, recipe, saved=None, **changes):
     return Case(name, transformers.NemotronHConfig(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
 
 
+def qwen3_next(name, pattern, recipe, saved=None, **changes):
+    """Gated DeltaNet and attention with a gate, then mixtures and feed-forwards; a pair of letters is a layer of theirs."""
+    mixers = {"G": "linear_attention", "*": "full_attention"}
+    dense = [layer for layer, letter in enumerate(pattern[1::2]) if letter == "-"]
+    fields = dict(num_hidden_layers=len(pattern) // 2, layer_types=[mixers[letter] for letter in pattern[::2]],
+                  mlp_only_layers=dense, hidden_size=48, intermediate_size=80, num_attention_heads=4, num_key_value_heads=2,
+                  head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=8,
+                  num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+                  vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    ours = dict(pattern=pattern, layers=len(pattern), hidden=48, ffn_hidden=80, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
+                attention_gate=True, positions="rope", rope_share=0.25, norm="rmsnorm_1p", norm_eps=1e-6, activation="swiglu",
+                delta_key_heads=2, delta_heads=6, delta_key_dim=10, delta_dim=8, delta_chunk=7, experts=6, experts_per_token=3,
+                expert_hidden=24, shared_hidden=40, shared_gate=True, router="softmax_topk", router_normalise=True,
+                balance=["none"], vocab=VOCAB)
+    return Case(name, transformers.Qwen3NextConfig(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
+
+
 def delta_net(name, recipe, layers=2, **changes):
-    """Qwen3-Next without its attention, which has a gate, and its experts: gated DeltaNet, three value heads to a key head."""
+    """Qwen3-Next without its attention and its experts: gated DeltaNet, three value heads to a key head."""
     fields = dict(num_hidden_layers=layers, layer_types=["linear_attention"] * layers, num_experts=0, hidden_size=48,
                   intermediate_size=80, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10,
                   linear_value_head_dim=8, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None,
@@ -300,6 +317,11 @@ CASES = [
     nemotron("nemotron-h", "M-M*-", {}),
     nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
              mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
+    qwen3_next("qwen3-next", "GE*EG-", {}),
+    qwen3_next("qwen3-next-whole-heads-rotated", "*EGE", dict(rope_share=1.0, rope_base=500.0, router_normalise=False, tied=True,
+                                                              norm_eps=1e-3),
+               dict(shard="60KB"), norm_topk_prob=False, tie_word_embeddings=True, rms_norm_eps=1e-3,
+               rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=1.0)),
     delta_net("delta-net", {}),
     delta_net("delta-net-tied-long-chunks", dict(tied=True, delta_taps=3, delta_chunk=64, norm_eps=1e-3), layers=1,
               tie_word_embeddings=True, linear_conv_kernel_dim=3, rms_norm_eps=1e-3),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hybrids of Mamba-2, gated DeltaNet and attention: every layout has the numbers of one rank, packed documents are apart, a
+"""Hybrids of Mamba-2, gated DeltaNet, attention and mixtures: every layout has the numbers of one rank, packed documents are apart, a
 resumed run has the losses of one that was not stopped, generation over a cache writes what it writes without one, and what
 cannot be is refused in a sentence."""
 
@@ -51,6 +51,12 @@ trial.same("tensor=2,sequence=true; context=2", "model.mamba_groups=1", "model.d
 trial.same("tensor=2,context=2; pipeline=2,data=2,zero=1", "model.pattern=MG", "model.mamba_groups=4", "model.delta_key_heads=4",
            "model.tied=true", "model.bias=true", "model.mamba_conv_bias=false", "model.dropout=0.1", "recompute.use=selective",
            'recompute.parts=["mixer"]')
+# Qwen3-Next: attention with a gate, and mixtures whose experts lie on ranks of their own.
+QWEN = ("model.pattern=GE*E", "model.norm=rmsnorm_1p", "model.positions=rope", "model.rope_share=0.5", "model.qk_norm=true",
+        "model.attention_gate=true", "model.kv_heads=2", "model.activation=swiglu", "model.experts=4", "model.expert_hidden=24",
+        "model.shared_hidden=16", "model.shared_gate=true", "model.router=softmax_topk", "model.z_weight=0.001")
+trial.same("tensor=2,sequence=true; tensor=2,expert=2; tensor=2,expert_tensor=2; data=2,expert=2; context=2,expert=2; "
+           "pipeline=2,data=2,expert=2; data=2,zero=3", *QWEN)
 # Packed documents, which samples of --model have.
 text = trial.run("check", "--model", "hybrid", "--layouts", "tensor=2,sequence=true; context=2; context=4", "--precision", "float64",
            sets=('model.pattern="MG*-"',))
@@ -69,15 +75,19 @@ assert two["parameters"] - one["parameters"] == 96 * 32 + 32 * 32 + 56 * 4 + 2 *
 assert two["model_flops"] - one["model_flops"] == 3 * 8 * 48 * (2 * (96 * 32 + 32 * 32) + 3 * 2 * 4 * 6 * 8)
 
 # A prompt longer than a chunk, then token by token; longer than the model sees at once.
-words = ("generate", "whole", "--prompt", "red green blue ", "--tokens", "60", "--json")
-cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
-assert cached["cached"] and not read["cached"] and cached["ids"] == read["ids"], (cached, read)
+trial.run("run", "hybrid.toml", "--run-dir", "qwen", sets=QWEN)
+for run in "whole", "qwen":
+    words = ("generate", run, "--prompt", "red green blue ", "--tokens", "60", "--json")
+    cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
+    assert cached["cached"] and not read["cached"] and cached["ids"] == read["ids"], (cached, read)
 
 trial.refused(
     ("model.pattern=MX-", "letter 2 is `X`"),
     ('model.pattern=""', "it has no letter"),
     ("model.mamba_groups=3", "are not divisible by mamba_groups 3"),
     ("model.pattern=MDX", "letter 2 is `D`; M is Mamba-2, G gated DeltaNet"),
+    ("model.pattern=MGE*", "the pattern has mixtures (E); say of how many experts"),
+    ("model.experts=4", "no layer of the pattern is a mixture (E)"),
     ("model.mamba_head_dim=7", "is not divisible by mamba_head_dim 7"),
     ("model.norm_placement=post", "before its parts"),
     ("model.parallel_residual=true", "has one part"),

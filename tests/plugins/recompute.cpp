@@ -156,6 +156,7 @@ TEST_CASE("losses and gradients have the same bits under every policy") {
   llama.set("qk_norm", true);
   llama.set("window", 5);
   llama.set("sinks", true);
+  llama.set("attention_gate", true);
   llama.set("activation", "swiglu_clamped");
   Table shared = common; // attention and feed-forward read one norm
   shared.set("positions", "rope");

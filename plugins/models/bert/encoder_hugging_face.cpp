@@ -46,8 +46,8 @@ std::vector<std::string> harmless_encoder_keys() {
 
 bool has_counterpart(const EncoderConfig& c) {
   return c.norm == "layernorm" && c.positions == "learned" && c.bias && *c.qkv_bias && !c.qk_norm &&
-         !c.shared_norm && !c.score_cap && !c.sinks && !c.kv_rank && *c.kv_heads == c.heads &&
-         *c.head_dim * c.heads == c.hidden;
+         !c.shared_norm && !c.score_cap && !c.sinks && !c.attention_gate && !c.kv_rank &&
+         *c.kv_heads == c.heads && *c.head_dim * c.heads == c.hidden;
 }
 
 void add_names(std::vector<HfTensor>& map, const std::string& theirs, const std::string& ours) {

@@ -115,8 +115,9 @@ constexpr Family kFalconTwoNorms = [] {
 const Family* counterpart(const DecoderConfig& c) {
   const bool post = c.norm_placement == "post", pre = c.norm_placement == "pre";
   if (c.norm != "layernorm" || !(pre || post) || c.bias != *c.qkv_bias || c.qk_norm || c.kv_rank ||
-      c.scaled_embedding || c.score_dim || c.score_cap || c.sinks || c.logit_cap ||
-      c.logit_scale != 1 || c.rope_pairs != "halves" || is_gated(activation_kind(c.activation))) {
+      c.scaled_embedding || c.score_dim || c.score_cap || c.sinks || c.attention_gate ||
+      c.logit_cap || c.logit_scale != 1 || c.rope_pairs != "halves" ||
+      is_gated(activation_kind(c.activation))) {
     return nullptr;
   }
   if (c.positions == "learned") {

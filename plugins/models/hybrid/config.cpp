@@ -16,7 +16,8 @@ bool has(const HybridConfig& c, char letter) {
 }
 
 std::string pattern(const HybridConfig& c) {
-  const std::string letters = "; M is Mamba-2, G gated DeltaNet, * attention, - a feed-forward";
+  const std::string letters =
+      "; M is Mamba-2, G gated DeltaNet, * attention, - a feed-forward, E a mixture of experts";
   if (c.pattern.empty()) {
     return "it has no letter" + letters;
   }
@@ -24,6 +25,14 @@ std::string pattern(const HybridConfig& c) {
   return wrong == std::string::npos ? ""
                                     : "letter " + text(static_cast<int64_t>(wrong) + 1) + " is `" +
                                           c.pattern[wrong] + "`" + letters;
+}
+
+std::string experts(const HybridConfig& c) {
+  return has(c, kMixture) && c.experts == 0
+             ? "the pattern has mixtures (E); say of how many experts"
+         : !has(c, kMixture) && c.experts > 0
+             ? "no layer of the pattern is a mixture (E); leave experts out, or add an E"
+             : "";
 }
 
 std::string mamba_heads(const HybridConfig& c) {
@@ -65,6 +74,14 @@ char HybridConfig::kind(int64_t index) const {
   return pattern[static_cast<size_t>(index) % pattern.size()];
 }
 
+int64_t HybridConfig::mixtures() const {
+  int64_t found = kind(layers - 1) == kMixture ? mtp_layers : 0; // whose layers are as the last one
+  for (int64_t i = 0; i < layers; ++i) {
+    found += kind(i) == kMixture ? 1 : 0;
+  }
+  return found;
+}
+
 int64_t HybridConfig::mamba_head_count() const {
   return mamba_heads.value_or(2 * hidden / mamba_head_dim);
 }
@@ -80,7 +97,7 @@ void hybrid_fields(Fields<HybridConfig>& f) {
       "pattern",
       &C::pattern,
       "what each layer is, repeated over the layers: M Mamba-2, G gated DeltaNet, * attention, "
-      "- a feed-forward"
+      "- a feed-forward, E a mixture of experts"
   );
   f.add("mamba_heads", &C::mamba_heads, "heads of Mamba-2; 2 hidden / mamba_head_dim if absent")
       .at_least(1);
@@ -124,7 +141,9 @@ void hybrid_fields(Fields<HybridConfig>& f) {
   )
       .unit("tokens")
       .at_least(1);
+  mixture_fields(f, /*fewest=*/0);
   f.check("pattern", pattern);
+  f.check("experts", experts);
   f.check("mamba_heads", mamba_heads);
   f.check("mamba_groups", mamba_groups);
   f.check("delta_heads", delta_heads);
@@ -136,7 +155,7 @@ void hybrid_fields(Fields<HybridConfig>& f) {
 Table scaled(const HybridConfig& whole, const ModelScale& to) {
   Table own = mh::scaled(static_cast<const DecoderConfig&>(whole), to);
   std::string kinds; // few layers have each kind that the model has
-  for (const char kind : {kMamba, kDelta, kAttention, kMlp}) {
+  for (const char kind : {kMamba, kDelta, kAttention, kMlp, kMixture}) {
     if (has(whole, kind)) {
       kinds += kind;
     }
@@ -152,6 +171,9 @@ Table scaled(const HybridConfig& whole, const ModelScale& to) {
   own.set("delta_key_dim", std::min<int64_t>(whole.delta_key_dim, to.uneven ? 10 : 32));
   own.set("delta_dim", to.uneven ? 6 : std::max<int64_t>(1, to.hidden / to.heads));
   own.set("delta_chunk", std::min<int64_t>(whole.delta_chunk, 5));
+  if (has(whole, kMixture)) {
+    scale_mixture(whole, whole.hidden, to, own);
+  }
   return own;
 }
 

@@ -3,6 +3,7 @@
 
 #include <megahost/hugging_face.hpp>
 #include <megahost/nn/decoder.hpp>
+#include <megahost/nn/mixture_config.hpp>
 #include <megahost/schema.hpp>
 
 #include <cstdint>
@@ -13,11 +14,12 @@
 namespace mh::hybrid {
 
 /// Letters of a pattern, as Megatron-LM has them.
-inline constexpr char kMamba = 'M', kDelta = 'G', kAttention = '*', kMlp = '-';
-inline constexpr auto kLetters = "MG*-";
+inline constexpr char kMamba = 'M', kDelta = 'G', kAttention = '*', kMlp = '-', kMixture = 'E';
+inline constexpr auto kLetters = "MG*-E";
 
-struct HybridConfig : DecoderConfig {
+struct HybridConfig : DecoderConfig, MixtureConfig {
   HybridConfig() {
+    experts = 0;
     heads = 8;
     norm = "rmsnorm";
     activation = "relu2";
@@ -45,6 +47,9 @@ struct HybridConfig : DecoderConfig {
   /// The kind of layer `index`: a letter of the pattern.
   [[nodiscard]] char kind(int64_t index) const;
 
+  /// Layers that are mixtures of experts.
+  [[nodiscard]] int64_t mixtures() const;
+
   /// mamba_heads, or what its absence means.
   [[nodiscard]] int64_t mamba_head_count() const;
 
@@ -57,7 +62,7 @@ void hybrid_fields(Fields<HybridConfig>& f);
 /// Sizes of a small hybrid, see model_scale.hpp.
 Table scaled(const HybridConfig& whole, const ModelScale& to);
 
-/// transformers' Mamba2 and NemotronH, and Qwen3Next as far as its layers are those of a hybrid.
+/// transformers' Mamba2, NemotronH without mixtures, and Qwen3Next.
 [[nodiscard]] HfMapping hugging_face_mapping();
 
 /// Names of a model of these complete fields; empty where transformers has no counterpart.

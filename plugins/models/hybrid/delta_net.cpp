@@ -4,7 +4,6 @@
 #include "delta_rule.hpp"
 #include "documents.hpp"
 #include "scan.hpp"
-#include "scoped.hpp"
 
 #include <megahost/saved.hpp>
 
@@ -60,8 +59,7 @@ DeltaNet::DeltaNet(Builder& builder, const DeltaSpec& spec)
                 {"dt", value_axis(spec, 1)}},
            .bias = spec.bias,
            .std = spec.std})
-    , convolution_(scoped(
-          builder,
+    , convolution_(builder.below(
           "convolution",
           [&] {
             return Convolution(
@@ -80,8 +78,7 @@ DeltaNet::DeltaNet(Builder& builder, const DeltaSpec& spec)
           "state",
           {value_axis(spec, 1), {{"key"}, spec.key_dim}, {axis::head_dim, spec.dim}}
       )
-    , norm_(scoped(
-          builder,
+    , norm_(builder.below(
           "norm",
           [&] {
             return Norm(

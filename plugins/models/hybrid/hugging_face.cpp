@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace mh::hybrid {
@@ -73,7 +74,9 @@ void restore_pattern(Table& config) {
     });
     if (word == kWords.end()) {
       throw Error(
-          std::string("pattern has a layer ") + letter + ", which transformers' NemotronH has not",
+          std::string("pattern has a layer ") + letter +
+              (letter == kMixture ? ", whose experts are not those of transformers' NemotronH"
+                                  : ", which transformers' NemotronH has not"),
           "layers of M, * and -"
       );
     }
@@ -257,7 +260,12 @@ HfModel nemotron() {
 
 /// A letter a layer, and no sizes of what no layer is.
 void plain(Table& f) {
+  const bool attends = f.find("pattern")->as_string().find(kAttention) != std::string::npos;
+  if (!attends && *f.find("positions") == Value("rope")) {
+    f.set("positions", "none"); // nothing is rotated
+  }
   decoder_plain(f);
+  mixture_plain(f);
   Value& pattern = *f.find("pattern");
   const std::string all = each_layer(pattern.as_string(), f.find("layers")->as_integer());
   const Origin origin = pattern.origin;
@@ -284,10 +292,17 @@ void plain(Table& f) {
   }
   if (none(kAttention)) {
     erase({"heads", "kv_heads", "head_dim", "score_dim", "qkv_bias", "qk_norm", "qk_norm_over"});
-    erase({"causal"});
+    erase({"causal", "attention_gate"});
+  }
+  if (none(kMixture)) {
+    erase({"experts", "experts_per_token", "expert_hidden", "shared_hidden", "shared_gate"});
+    erase({"router", "router_normalise", "router_scale", "router_groups", "router_groups_chosen"});
   }
   if (none(kMlp)) {
-    erase({"ffn_hidden", "activation"});
+    erase({"ffn_hidden"});
+  }
+  if (none(kMlp) && none(kMixture)) {
+    erase({"activation"});
   }
 }
 
@@ -344,7 +359,7 @@ void add_layer(
 void refuse(const Value& at, const std::string& what) {
   throw Error(
       at.origin.where() + ": " + what + ", which hybrid cannot do",
-      "layers of Mamba-2, gated DeltaNet, attention and feed-forwards",
+      "layers of Mamba-2, gated DeltaNet, attention, feed-forwards and mixtures of experts",
       exit_code::data
   );
 }
@@ -353,6 +368,7 @@ HfMapping hugging_face_mapping() {
   std::vector<std::string> free = decoder_free();
   free.emplace_back("mamba_chunk");
   free.emplace_back("delta_chunk");
+  std::ranges::move(mixture_free(), std::back_inserter(free));
   return {.models = {mamba2(), nemotron(), qwen3_next()}, .free = std::move(free), .plain = plain};
 }
 
@@ -360,15 +376,15 @@ std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const std::string all = each_layer(c.pattern, c.layers);
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
   const bool only_mamba = !has(kAttention) && !has(kMlp);
-  if (c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding || c.head_bias ||
+  if (c.positions == "learned" || c.kv_rank || c.window || c.scaled_embedding || c.head_bias ||
       c.logit_cap || c.score_cap || c.sinks || c.score_dim) {
     return {};
   }
-  if (has(kDelta)) {
+  if (has(kDelta) || has(kMixture) || c.attention_gate) {
     return qwen3_next_names(c, all);
   }
-  if (c.norm != "rmsnorm" || (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
-      (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
+  if (c.positions != "none" || c.norm != "rmsnorm" || (c.bias && !only_mamba) ||
+      (c.tied && !only_mamba) || (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (has(kMlp) && is_gated(activation_kind(c.activation)))) {
     return {};
   }

@@ -1,11 +1,10 @@
-/// Hybrid decoders (Mamba-2, Nemotron-H, gated DeltaNet): layers of one part each, a mixer of Mamba-2
-/// or of gated DeltaNet, attention or a feed-forward, in the order of a pattern.
+/// Hybrid decoders (Mamba-2, Nemotron-H, Qwen3-Next): layers of one part each, a mixer of Mamba-2 or of
+/// gated DeltaNet, attention, a feed-forward or a mixture of experts, in the order of a pattern.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "config.hpp"
 #include "delta_net.hpp"
 #include "mamba.hpp"
-#include "scoped.hpp"
 
 #include <megahost/nn/dropout.hpp>
 #include <megahost/plugin.hpp>
@@ -82,7 +81,7 @@ HybridLayer::Part kept_part(std::shared_ptr<const T> part) {
 ///   layers.N.mamba.*       M (mamba.hpp)
 ///   layers.N.delta.*       G (delta_net.hpp)
 ///   layers.N.attention.*   *, as a decoder's
-///   layers.N.mlp.*         -, as a decoder's
+///   layers.N.mlp.*         -, as a decoder's; E (nn/experts.hpp)
 ///
 /// Source:  arXiv:2405.21060 (Mamba-2), arXiv:2504.03624 (Nemotron-H), arXiv:2412.06464 (gated
 ///          DeltaNet)
@@ -103,10 +102,10 @@ public:
   }
 
   [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
-    auto before = scoped(builder, "norm", [&] { return norm(builder); });
+    auto before = builder.below("norm", [&] { return norm(builder); });
     const char kind = own_.kind(index);
     const char* name = name_of(kind);
-    HybridLayer::Part part = scoped(builder, name, [&] { return part_of(kind, index, builder); });
+    HybridLayer::Part part = builder.below(name, [&] { return part_of(kind, index, builder); });
     return std::make_unique<HybridLayer>(
         builder,
         Axis{axis::embed, own_.hidden},
@@ -138,6 +137,10 @@ private:
       return kept_part(std::make_shared<const DeltaNet>(builder, delta_spec()));
     case kAttention:
       return kept_part<AttentionPart>(attention(index, builder));
+    case kMixture:
+      return kept_part(std::make_shared<const MixtureOfExperts>(
+          builder, own_.mixture(feed_forward_spec(), own_.mixtures())
+      ));
     default:
       return kept_part<FeedForwardPart>(feed_forward(index, builder));
     }
@@ -184,7 +187,7 @@ private:
 MH_PLUGIN("org.megahost.hybrid", "0.1.0", "hybrid decoder models", [](mh::Registry& registry) {
   registry.add<mh::hybrid::Hybrid>(
       "hybrid",
-      "decoder of Mamba-2, gated DeltaNet, attention and feed-forwards by a pattern: Mamba-2, "
-      "Nemotron-H"
+      "decoder of Mamba-2, gated DeltaNet, attention, feed-forwards and mixtures by a pattern: "
+      "Mamba-2, Nemotron-H, Qwen3-Next"
   );
 });

@@ -3,7 +3,6 @@
 #include "decays.hpp"
 #include "documents.hpp"
 #include "scan.hpp"
-#include "scoped.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/softplus.h>
@@ -37,8 +36,7 @@ Mamba::Mamba(Builder& builder, const MambaSpec& spec)
                 {"dt", heads_of(spec, 1)}},
            .bias = spec.bias,
            .std = spec.std})
-    , convolution_(scoped(
-          builder,
+    , convolution_(builder.below(
           "convolution",
           [&] {
             return Convolution(
@@ -60,8 +58,7 @@ Mamba::Mamba(Builder& builder, const MambaSpec& spec)
           "state",
           {heads_of(spec, 1), {axis::head_dim, spec.head_dim}, {{"state"}, spec.state}}
       )
-    , norm_(scoped(
-          builder,
+    , norm_(builder.below(
           "norm",
           [&] {
             return GatedNorm(builder, heads_of(spec, spec.head_dim), spec.groups, spec.norm_eps);

@@ -1,5 +1,5 @@
 #pragma once
-/// transformers' Qwen3Next as far as its layers are those of a hybrid: gated DeltaNet and a feed-forward.
+/// transformers' Qwen3Next: gated DeltaNet or attention with a gate, then a feed-forward or a mixture.
 
 #include "config.hpp"
 

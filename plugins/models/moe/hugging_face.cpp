@@ -2,8 +2,10 @@
 
 #include <megahost/error.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
+#include <megahost/nn/mixture_config.hpp>
 
 #include <algorithm>
+#include <iterator>
 
 namespace {
 
@@ -350,9 +352,7 @@ mh::HfModel gpt_oss() {
 /// Layers with experts as `first_dense` or as a word a layer, and no sizes of what no layer has.
 void plain(Table& f) {
   mh::decoder_plain(f);
-  if (is_absent(f.find("expert_hidden"))) {
-    f.set("expert_hidden", *f.find("ffn_hidden"));
-  }
+  mh::mixture_plain(f);
   const int64_t first = integer(f, "first_dense", 0), every = integer(f, "moe_every", 1);
   const Value pattern = *f.find("moe_pattern");
   const auto& words = pattern.as_array();
@@ -374,31 +374,13 @@ void plain(Table& f) {
   if (!dense) {
     f.erase("ffn_hidden");
   }
-  const bool sigmoid = *f.find("router") == Value("sigmoid");
-  if (*f.find("router") == Value("topk_softmax")) {
-    f.erase("router_normalise");
-  } else if (is_absent(f.find("router_normalise"))) {
-    f.set("router_normalise", sigmoid);
-  }
-  if (integer(f, "router_groups", 1) == 1) {
-    f.erase("router_groups_chosen");
-  }
 }
 
 } // namespace
 
 mh::HfMapping moe_hugging_face() {
   std::vector<std::string> free = mh::decoder_free();
-  for (const char* field :
-       {"balance",
-        "balance_weight",
-        "balance_bias_rate",
-        "z_weight",
-        "capacity_factor",
-        "capacity_drop",
-        "capacity_pad"}) {
-    free.emplace_back(field);
-  }
+  std::ranges::move(mh::mixture_free(), std::back_inserter(free));
   return {
       .models = {mixtral(), qwen3(), qwen2(), deepseek(), gpt_oss()},
       .free = std::move(free),

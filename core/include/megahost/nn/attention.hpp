@@ -54,6 +54,7 @@ struct AttentionSpec {
   std::optional<double> scale{};     ///< factor of scores; 1 / sqrt(head_dim) if absent
   std::optional<RelativeBiasSpec> relative_bias{};
   bool sinks = false; ///< a learned logit of each query head joins the softmax; it has no value
+  bool gate = false;  ///< what heads give is multiplied by sigmoid(gate x), before `out`
 };
 
 /// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.
@@ -136,13 +137,13 @@ public:
 
 /// Projections, query-key norm, rotary embedding, core attention and output projection.
 ///
-/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim], or
+/// Parameters: `q`, `k`, `v`, `gate`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim], or
 /// [heads * head_dim] and [kv_heads * head_dim] of all heads together; `relative_bias.weight`
 /// [heads, buckets]; `sinks` [heads].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
 /// attention.
 /// Source:  query-key norm arXiv:2010.04245, of each head as in Qwen 3 (arXiv:2505.09388), of all
-///          heads as in OLMo 2 (arXiv:2501.00656)
+///          heads as in OLMo 2 (arXiv:2501.00656); the gate arXiv:2505.06708, form G1
 class MH_API Attention : public AttentionPart {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
@@ -165,7 +166,7 @@ private:
 ///
 /// Parameters: `q`, `k`, `v`, `out`, `q_norm`, `k_norm` as Attention.
 /// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order; for
-///          sinks
+///          sinks and a gate
 /// Source:  arXiv:1706.03762 section 3.2.3
 class MH_API CrossAttention : public CrossAttentionPart {
 public:

@@ -46,6 +46,7 @@ struct DecoderConfig {
   std::optional<int64_t> score_dim;
   std::optional<double> score_cap;
   bool sinks = false;
+  bool attention_gate = false;
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -179,6 +180,12 @@ void decoder_fields(Fields<C>& f) {
       &C::sinks,
       "attention sinks: a learned logit of each query head joins the softmax of its scores and has "
       "no value, so that a token can attend to little (GPT-OSS)"
+  );
+  f.add(
+      "attention_gate",
+      &C::attention_gate,
+      "what each attention head gives is multiplied by sigmoid(gate x), by a projection of what "
+      "attention reads (Qwen3-Next)"
   );
   f.add(
        "kv_rank",
@@ -473,6 +480,8 @@ private:
 ///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm; over "all_heads"
 ///                                      these have the rows of q and of k
 ///   layers.N.attention.sinks           [heads]                        sinks
+///   layers.N.attention.gate.weight     [heads * head_dim, hidden]     attention_gate
+///   layers.N.attention.gate.bias       [heads * head_dim]             attention_gate and qkv_bias
 ///   layers.N.attention.q_down.weight   [q_rank, hidden]               q_rank
 ///   layers.N.attention.q_up.weight     [heads * (head_dim + rope), q_rank] q_rank
 ///   layers.N.attention.kv_down.weight  [kv_rank, hidden]              kv_rank

@@ -13,10 +13,10 @@
 #include <cfenv>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
 extern "C" uint64_t aoti_torch_abi_version();
 
@@ -29,23 +29,34 @@ std::string version_text(uint64_t version) {
          std::to_string(version >> 40 & 255);
 }
 
-/// The first of the operators that are `now` there and were not before. Their number says cheaply
-/// that there is none.
-std::optional<std::string> added_operator(
-    const std::vector<c10::OperatorName>& before, const std::vector<c10::OperatorName>& now
-) {
-  if (now.size() == before.size()) {
-    return std::nullopt;
+/// Notes the first operator that is registered while it lives.
+class NewOperators {
+public:
+  NewOperators() {
+    auto listener = std::make_unique<Listener>();
+    listener_ = listener.get();
+    handle_.emplace(c10::Dispatcher::singleton().addRegistrationListener(std::move(listener)));
+    listener_->first.reset(); // it was told of those that are there
   }
-  std::set<std::string> added;
-  for (const c10::OperatorName& name : now) {
-    added.insert(c10::toString(name));
-  }
-  for (const c10::OperatorName& name : before) {
-    added.erase(c10::toString(name));
-  }
-  return added.empty() ? std::nullopt : std::optional(*added.begin());
-}
+
+  [[nodiscard]] const std::optional<c10::OperatorName>& first() const { return listener_->first; }
+
+private:
+  struct Listener : c10::OpRegistrationListener {
+    void onOperatorRegistered(const c10::OperatorHandle& op) override {
+      if (!first) {
+        first = op.operator_name();
+      }
+    }
+
+    void onOperatorDeregistered(const c10::OperatorHandle&) override {}
+
+    std::optional<c10::OperatorName> first;
+  };
+
+  Listener* listener_;
+  std::optional<c10::RegistrationHandleRAII> handle_;
+};
 
 void check_before_opening(const std::filesystem::path& file) {
   const PluginFile read = read_plugin_file(file);
@@ -107,7 +118,7 @@ private:
 
 boost::dll::shared_library open_library(const std::filesystem::path& file) {
   using boost::dll::load_mode::type;
-  const auto before = c10::Dispatcher::singleton().getAllOpNames();
+  const NewOperators added;
   boost::dll::shared_library library;
   try {
     library.load(
@@ -116,12 +127,13 @@ boost::dll::shared_library open_library(const std::filesystem::path& file) {
   } catch (const std::exception& error) {
     throw Error(file.string() + " cannot be opened: " + error.what(), how_to_rebuild(file));
   }
-  if (const auto added = added_operator(before, c10::Dispatcher::singleton().getAllOpNames())) {
+  if (added.first()) {
+    const std::string name = c10::toString(*added.first());
     throw Error(
-        file.string() + " registers the operator " + *added +
+        file.string() + " registers the operator " + name +
             " from a static constructor (TORCH_LIBRARY), megahost takes operators only in "
             "MH_PLUGIN",
-        "register it there: registry.operators(\"" + added->substr(0, added->find(':')) +
+        "register it there: registry.operators(\"" + name.substr(0, name.find(':')) +
             "\", [](torch::Library& m) { ... })"
     );
   }

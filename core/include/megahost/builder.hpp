@@ -148,7 +148,7 @@ public:
 
   [[nodiscard]] Scope scope(std::string_view name) { return Scope(*this, name); }
 
-  /// What `make` returns; the names that it makes start with `name` and a dot.
+  /// Runs `make`, whose names start with `name` and a dot, and returns its result.
   template <class Make>
   auto below(std::string_view name, const Make& make) {
     const Scope names(*this, name);

@@ -94,8 +94,8 @@ struct Field {
   /// axis has one rank.
   std::optional<MeshAxis> along;
   bool degree = false; ///< the value is the number of ranks along that axis
-  /// Of an architecture: layers that the model has in addition to its field `layers`, such as those
-  /// of an encoder. Pipelines share them out, too.
+  /// The value is a number of layers that the model has in addition to its field `layers`, such as
+  /// those of an encoder. Pipelines share them out, too.
   bool more_layers = false;
   Mechanism mechanism = Mechanism::none;
   std::optional<Kind> names; ///< kind of plugin that a FieldType::plugin field names
@@ -123,7 +123,7 @@ struct MH_API Schema {
   /// The first that the core reads as this mechanism; null if there is none.
   [[nodiscard]] const Field* find(Mechanism mechanism) const;
 
-  /// Of an architecture: the names of its fields that are numbers of layers, `layers` first.
+  /// The names of an architecture's fields that are numbers of layers, `layers` first.
   [[nodiscard]] std::vector<std::string> layer_fields() const;
 
   /// The sum of these fields in complete options; 0 if there is none.

@@ -54,7 +54,7 @@ struct AttentionSpec {
   std::optional<double> scale{};     ///< factor of scores; 1 / sqrt(head_dim) if absent
   std::optional<RelativeBiasSpec> relative_bias{};
   bool sinks = false; ///< a learned logit of each query head joins the softmax; it has no value
-  bool gate = false;  ///< what heads give is multiplied by sigmoid(gate x), before `out`
+  bool gate = false;  ///< whether their results are multiplied by sigmoid(gate x)
 };
 
 /// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.

@@ -318,7 +318,8 @@ CASES = [
     nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
              mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
     qwen3_next("qwen3-next", "GE*EG-", {}),
-    qwen3_next("qwen3-next-whole-heads-rotated", "*EGE", dict(rope_share=1.0, rope_base=500.0, router_normalise=False, tied=True,
+    # Attention alone: behind a norm whose eps is small to it, the gradient of a decay is a small difference of large numbers.
+    qwen3_next("qwen3-next-whole-heads-rotated", "*E*-", dict(rope_share=1.0, rope_base=500.0, router_normalise=False, tied=True,
                                                               norm_eps=1e-3),
                dict(shard="60KB"), norm_topk_prob=False, tie_word_embeddings=True, rms_norm_eps=1e-3,
                rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=1.0)),

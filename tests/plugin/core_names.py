@@ -29,6 +29,8 @@ ENGLISH = {  # names that sentences use as words
 WORDS = "other programs' words for ours"
 ALLOWED = {
     "core/include/megahost/axis.hpp": {"expert": "a logical axis"},
+    "core/include/megahost/nn/mixture_config.hpp": {"sequence": "a loss on each sample, which balances experts"},
+    "core/nn/mixture_config.cpp": {"sequence": "a loss on each sample, which balances experts"},
     "core/include/megahost/recipe.hpp": {"cpu byte native": "what a recipe made by hand starts from"},
     "core/recipe/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
     "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},

@@ -65,9 +65,11 @@ def stages(*sets):
     return [stage["layers"] for stage in planned["stages"]]
 
 
-# Stages have about the same work: an encoder's tokens are twice a decoder's, whose layers attend twice.
-assert stages("model.encoder_layers=6", "model.layers=2", "parallel.pipeline=4") == [2, 2, 2, 2]
-assert stages("model.encoder_layers=5", "model.layers=3", "parallel.pipeline=2", "parallel.pipeline_layout='embed+5|3+head'") == [5, 3]
+assert stages("model.encoder_layers=6", "parallel.pipeline=4") == ["embed+2", "2", "2", "2+head"]
+# Stages have about the same work: an encoder's layer sees twice a decoder's tokens, and more of a longer encoder.
+assert stages("model.encoder_layers=4", "model.layers=4", "model.encoder_length=480", "parallel.pipeline=2") == ["embed+2", "6+head"]
+assert stages("model.encoder_layers=5", "model.layers=3", "parallel.pipeline=2",
+              "parallel.pipeline_layout=embed+4|4+head") == ["embed+4", "4+head"]
 
 # The encoder runs once for a text.
 words = ("generate", "whole", "--sequence", "encoder=red <extra_id_0> green", "--prompt", "<extra_id_0>", "--tokens", "12", "--json")

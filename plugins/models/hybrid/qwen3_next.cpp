@@ -196,7 +196,7 @@ HfModel qwen3_next() {
       {.vocab = 151936,
        .hidden = 2048,
        .ffn_hidden = 5632,
-       .layers = 96,
+       .layers = 48,
        .heads = 16,
        .kv_heads = 2,
        .head_dim = 256,

@@ -57,7 +57,7 @@ proxy=
 eval "$(apt-config shell proxy Acquire::http::Proxy 2> /dev/null)"
 
 echo 'megahost: Debian' >&2
-SOURCE_DATE_EPOCH=946684800 mmdebstrap --quiet --variant=minbase --include=ca-certificates \
+SOURCE_DATE_EPOCH=946684800 mmdebstrap --quiet --variant=minbase --include=ca-certificates,libcurl4 \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
   ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} "$release" "$work/debian.tar" $archive || give_up 'mmdebstrap made no Debian (above): look that this machine reaches its package archive'
@@ -66,8 +66,8 @@ layer "$work/debian.tar"
 # The files that bundle_start.sh looks at and that the program loads; libraries of CUPTI and CUDA are needed by LibTorch's CPU half, too.
 echo 'megahost: LibTorch' >&2
 opt=$work/torch/opt
-mkdir -p "$opt/torch/include/torch/headeronly"
-cp -al "$python/torch/lib" "$opt/torch/lib" 2> /dev/null || cp -a "$python/torch/lib" "$opt/torch/lib"
+mkdir -p "$opt/torch/include/torch/headeronly" "$opt/torch/lib"
+cp -al "$python/torch/lib/." "$opt/torch/lib" 2> /dev/null || cp -a "$python/torch/lib/." "$opt/torch/lib"  # another file system
 cp "$python/torch/include/torch/headeronly/version.h" "$opt/torch/include/torch/headeronly"
 (cd "$python" && find nvidia -name '*.so*' -path '*/lib/*' ! -name 'libnvperf*' ! -name 'libpcsampling*' ! -name 'libcheckpoint*' | tar cf - -T -) |
   tar xf - -C "$opt"

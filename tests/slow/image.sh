@@ -38,4 +38,6 @@ there() {
     chroot "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/root sh -euc "cd /root; $1"
 }
 there 'megahost run quickstart --set train.iters=3 --set model.layers=1'
-there 'megahost doctor'
+there 'megahost doctor' > doctor.txt || { cat doctor.txt; exit 1; }
+cat doctor.txt
+! grep -q 'skipped' doctor.txt || { echo 'the image lacks what a plugin needs'; exit 1; }

@@ -116,6 +116,18 @@ private:
   std::fenv_t before_{};
 };
 
+/// The library that was not found, of the loader's words "libx.so.1: cannot open shared object file";
+/// empty if they say something else.
+std::string library_not_found(const std::string& words) {
+  const size_t end = words.find(": cannot open shared object file");
+  if (end == std::string::npos) {
+    return "";
+  }
+  const size_t before = words.find_last_of(" (", end);
+  const size_t begin = before == std::string::npos ? 0 : before + 1;
+  return words.substr(begin, end - begin);
+}
+
 boost::dll::shared_library open_library(const std::filesystem::path& file) {
   using boost::dll::load_mode::type;
   const NewOperators added;
@@ -125,6 +137,13 @@ boost::dll::shared_library open_library(const std::filesystem::path& file) {
         file, static_cast<type>(boost::dll::load_mode::rtld_now | RTLD_LOCAL | RTLD_NODELETE)
     );
   } catch (const std::exception& error) {
+    const std::string needed = library_not_found(error.what());
+    if (!needed.empty() && needed != file.string()) {
+      throw Error(
+          file.string() + " needs the library " + needed + ", which is not on this machine",
+          "install the package that has " + needed + ", or do without the plugin"
+      );
+    }
     throw Error(file.string() + " cannot be opened: " + error.what(), how_to_rebuild(file));
   }
   if (added.first()) {

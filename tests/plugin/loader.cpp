@@ -266,6 +266,21 @@ TEST_CASE("files that are no shared library") {
   CHECK(refused(program).sentence.find(program) == 0);
 }
 
+TEST_CASE("a library that a plugin needs and that is not there is named") {
+  std::ifstream in(fixture("good"), std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::string here = "libstdc++.so.6", nowhere = "libstdc++.so.0";
+  for (size_t at = bytes.find(here); at != std::string::npos; at = bytes.find(here)) {
+    bytes.replace(at, here.size(), nowhere);
+  }
+  Folder folder;
+  const std::string file = folder.path / "needy.so";
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Refusal r = refused(file);
+  CHECK(r.sentence == file + " needs the library libstdc++.so.0, which is not on this machine");
+  CHECK(r.hint == "install the package that has libstdc++.so.0, or do without the plugin");
+}
+
 TEST_CASE("every truncation of a plugin is refused") {
   std::ifstream in(fixture("good"), std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});

@@ -28,10 +28,10 @@ std::string api_folder() {
   return "plugins-" + std::to_string(MH_PLUGIN_API);
 }
 
-bool means(
-    const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind, std::string_view name
-) {
-  return offer.kind == kind && (offer.name == name || found.plugin.id + "/" + offer.name == name);
+bool offers(const FoundPlugin& found, Kind kind, std::string_view name) {
+  return std::ranges::any_of(found.offers, [&](const FoundPlugin::Offer& offer) {
+    return offer.kind == kind && (offer.name == name || found.plugin.id + "/" + offer.name == name);
+  });
 }
 
 } // namespace
@@ -69,6 +69,34 @@ struct Host::Open {
   fs::path real; ///< without links
   PluginInfo info;
   boost::dll::shared_library library;
+  /// What it registered, until the host takes that over: a built-in plugin is opened to see whether
+  /// it has a name, and its other names must not meet those of plugins that the user gave.
+  std::optional<Registry> waiting;
+
+  /// The plugin of a file, opened if it is not.
+  ///
+  /// Throws:  mh::Error, see plugin.hpp
+  static Open& of(const fs::path& file, std::vector<std::unique_ptr<Open>>& ret_all) {
+    const fs::path real = fs::weakly_canonical(file);
+    for (const auto& open : ret_all) {
+      if (open->real == real) {
+        return *open;
+      }
+    }
+    // The dynamic linker searches its own folders for a name without a slash.
+    OpenedPlugin opened = open_plugin(file.has_parent_path() ? file : "." / file);
+    ret_all.push_back(std::make_unique<Open>(Open{
+        real, std::move(opened.info), std::move(opened.library), std::move(opened.registry)}));
+    return *ret_all.back();
+  }
+
+  [[nodiscard]] FoundPlugin found() const {
+    FoundPlugin made{info, {}, ""};
+    for (const auto& entry : waiting->entries()) {
+      made.offers.push_back({entry.kind, entry.name, entry.summary});
+    }
+    return made;
+  }
 };
 
 Host::Host(std::vector<fs::path> folders)
@@ -152,7 +180,7 @@ bool Host::is_open(const fs::path& file) const {
   const std::lock_guard lock(*opening_);
   const fs::path real = fs::weakly_canonical(file);
   return std::any_of(open_.begin(), open_.end(), [&](const auto& open) {
-    return open->real == real;
+    return open->real == real && !open->waiting;
   });
 }
 
@@ -163,18 +191,16 @@ std::vector<std::string> Host::left_out() const {
 
 const PluginInfo& Host::load(const fs::path& file) {
   const std::lock_guard lock(*opening_);
-  const fs::path real = fs::weakly_canonical(file);
-  for (const auto& open : open_) {
-    if (open->real == real) {
-      return open->info;
+  Open& open = Open::of(file, open_);
+  if (open.waiting) {
+    try {
+      registry_.merge(*std::exchange(open.waiting, std::nullopt));
+    } catch (const Error&) {
+      std::erase_if(open_, [&](const auto& one) { return one.get() == &open; });
+      throw;
     }
   }
-  // The dynamic linker searches its own folders for a name without a slash.
-  OpenedPlugin opened = open_plugin(file.has_parent_path() ? file : "." / file);
-  registry_.merge(std::move(opened.registry));
-  open_.push_back(std::make_unique<Open>(Open{
-      real, std::move(opened.info), std::move(opened.library)}));
-  return open_.back()->info;
+  return open.info;
 }
 
 std::vector<fs::path> Host::files(std::string_view first_prefix) const {
@@ -220,23 +246,18 @@ const Registry::Entry* Host::find(Kind kind, std::string_view name) {
     if (!read_plugin_file(file).has_entry) {
       continue;
     }
+    FoundPlugin found;
     if (file.parent_path() == built_in && file.filename().string().starts_with(prefix)) {
       try {
-        load(file);
+        found = Open::of(file, open_).found();
       } catch (const Error&) { // `scan` tells why, as of those that a child process opens
-        continue;
       }
-      if (const auto* entry = registry_.find(kind, name)) {
-        return entry;
-      }
-      continue;
+    } else {
+      found = probe_plugin(file);
     }
-    const FoundPlugin found = probe_plugin(file);
-    for (const auto& offer : found.offers) {
-      if (means(found, offer, kind, name)) {
-        load(file);
-        return registry_.find(kind, name);
-      }
+    if (offers(found, kind, name)) {
+      load(file);
+      return registry_.find(kind, name);
     }
   }
   return nullptr;
@@ -320,7 +341,10 @@ std::vector<FoundPlugin> Host::scan() const {
     all.back().offers.push_back({entry.kind, entry.name, entry.summary});
   }
   for (const fs::path& file : files("")) {
-    all.push_back(probe_plugin(file));
+    const auto waits = std::ranges::find_if(open_, [&](const auto& open) {
+      return open->waiting && open->real == fs::weakly_canonical(file);
+    });
+    all.push_back(waits == open_.end() ? probe_plugin(file) : (*waits)->found());
   }
   return all;
 }

@@ -435,6 +435,8 @@ TEST_CASE("what is built in is found without a child process, in a file of any n
       "optimizers-schedules.so"
   );
   CHECK(host.find(mh::Kind::tokenizer, "byte")->plugin->file.filename() == "data-tokenizers.so");
+  CHECK(host.registry().find(mh::Kind::corpus, "pairs") == nullptr); // opened, and not asked for
+  CHECK(host.find(mh::Kind::corpus, "pairs")->plugin->file.filename() == "data-retrieval.so");
   CHECK(faults_of_children() == before);
 }
 

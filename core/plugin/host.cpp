@@ -69,8 +69,8 @@ struct Host::Open {
   fs::path real; ///< without links
   PluginInfo info;
   boost::dll::shared_library library;
-  /// What it registered, until the host takes that over: a built-in plugin is opened to see whether
-  /// it has a name, and its other names must not meet those of plugins that the user gave.
+  /// Its parts, until the host takes them over: a built-in plugin is opened to see whether it has a
+  /// name, and its other names must not meet those of plugins that the user gave.
   std::optional<Registry> waiting;
 
   /// The plugin of a file, opened if it is not.

@@ -1,5 +1,6 @@
 // The contradictions between fields of a decoder.
 
+#include "core/nn/field_conditions.hpp"
 #include "megahost/nn/decoder.hpp"
 
 #include <algorithm>
@@ -233,12 +234,7 @@ std::string mtp_layers(const DecoderConfig& c) {
              : "";
 }
 
-struct Condition {
-  std::string_view field;
-  std::string (*check)(const DecoderConfig& c);
-};
-
-constexpr Condition kConditions[] = {
+constexpr FieldCondition<DecoderConfig> kConditions[] = {
     {"heads", heads},
     {"kv_heads", kv_heads},
     {"parallel_residual", parallel_residual},
@@ -267,11 +263,7 @@ constexpr Condition kConditions[] = {
 } // namespace
 
 std::vector<std::string> checked_fields() {
-  std::vector<std::string> fields;
-  for (const Condition& condition : kConditions) {
-    fields.emplace_back(condition.field);
-  }
-  return fields;
+  return fields_of(kConditions);
 }
 
 std::vector<std::string> norm_names() {
@@ -305,12 +297,7 @@ int64_t default_ffn_hidden(int64_t hidden, const std::string& activation) {
 }
 
 std::string contradiction(const std::string& field, const DecoderConfig& c) {
-  for (const Condition& condition : kConditions) {
-    if (condition.field == field) {
-      return condition.check(c);
-    }
-  }
-  return "";
+  return contradiction_at(kConditions, field, c);
 }
 
 } // namespace mh::decoder_detail

@@ -24,6 +24,8 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr LogicalAxis kExpertLatent{"expert_latent"};
+
 /// [experts, rows, columns], where gate and up lie one behind the other.
 Tensor matrices(const Tensor& weight) {
   return weight.dim() == 3 ? weight : weight.flatten(1, 2);
@@ -194,6 +196,7 @@ Experts::mixed(const Tensor& x, const Routing& routing, int64_t pad, StepContext
 
 MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
     : embed_(spec.router.embed)
+    , inner_(spec.latent ? Axis{kExpertLatent, *spec.latent} : embed_)
     , pad_(spec.pad)
     , name_(builder.global_name("experts"))
     , router_([&] {
@@ -204,7 +207,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
       const auto names = builder.scope("experts");
       return Experts(
           builder,
-          {.embed = spec.router.embed,
+          {.embed = inner_,
            .experts = spec.router.experts,
            .hidden = spec.hidden,
            .activation = spec.activation,
@@ -215,7 +218,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
     }()) {
   const double products = spec.activation.gated() ? 3 : 2;
   builder.flops.gemms += 2.0 * products * static_cast<double>(spec.router.chosen * spec.hidden) *
-                         static_cast<double>(embed_.elements() * builder.seq());
+                         static_cast<double>(inner_.elements() * builder.seq());
   const auto placed = builder.place(embed_);
   const int64_t ranks = builder.mesh().size(MeshAxis::tp);
   const int64_t length =
@@ -225,6 +228,14 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
         "each of tensor parallel " + std::to_string(ranks) + " ranks takes its share of the " +
             std::to_string(length) + " tokens of a sample to the experts, and they do not divide",
         "choose model.seq_length as a multiple of parallel.tensor times parallel.context"
+    );
+  }
+  if (spec.latent) {
+    latent_down_.emplace(
+        builder, LinearSpec{.in = embed_, .outs = {{"latent_down", inner_}}, .std = spec.std}
+    );
+    latent_up_.emplace(
+        builder, LinearSpec{.in = inner_, .outs = {{"latent_up", embed_}}, .std = spec.out_std}
     );
   }
   if (spec.shared) {
@@ -265,10 +276,11 @@ Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
     return x * 0;          // NaN of its own token stay
   }
   const Mesh& mesh = context.mesh();
-  const Placement placed = context.place(embed_);
+  const Placement placed = context.place(inner_);
   const Placement apart = tokens_over_all_ranks(placed, mesh);
   const Routing all = router_.route(x, context);
-  const Tensor own = convert(x, placed, apart, mesh);
+  const Tensor inner = latent_down_ ? latent_down_->forward(x, context) : x;
+  const Tensor own = convert(inner, placed, apart, mesh);
   const auto of_this_rank = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
     const Tensor grid = pairs.view({x.size(0), x.size(1), -1});
     return (pairs.is_floating_point() ? convert(grid, placed, apart, mesh)
@@ -281,8 +293,9 @@ Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
   const auto& method = context.rules().experts;
   const Tensor y = method == nullptr ? experts_.mixed(rows, routing, pad, context)
                                      : method->mixed(rows, routing, pad, experts_, context);
-  const Tensor back = convert(y.view(own.sizes()), apart, placed, mesh);
-  return checked(back, placed, name_, "output", context);
+  const Tensor back =
+      checked(convert(y.view(own.sizes()), apart, placed, mesh), placed, name_, "output", context);
+  return latent_up_ ? latent_up_->forward(back, context) : back;
 }
 
 } // namespace mh

@@ -1,7 +1,10 @@
 #include "megahost/nn/mixture_config.hpp"
 
+#include "core/nn/field_conditions.hpp"
+
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace mh {
 
@@ -82,12 +85,7 @@ std::string shared_gate(const MixtureConfig& c) {
   return c.shared_gate && !c.shared_hidden ? "there is no shared expert; set shared_hidden" : "";
 }
 
-struct MixtureCondition {
-  std::string_view field;
-  std::string (*check)(const MixtureConfig& c);
-};
-
-constexpr MixtureCondition kMixtureConditions[] = {
+constexpr FieldCondition<MixtureConfig> kMixtureConditions[] = {
     {"experts_per_token", experts_per_token},
     {"router_groups", router_groups},
     {"router_groups_chosen", router_groups_chosen},
@@ -133,6 +131,7 @@ MixtureSpec MixtureConfig::mixture(const FeedForwardSpec& dense, int64_t layers)
       .pad = capacity_pad,
       .std = dense.std,
       .out_std = dense.out_std,
+      .latent = expert_latent,
       .shared = shared_hidden,
       .shared_gate = shared_gate};
   if (has_bias()) {
@@ -145,23 +144,43 @@ MixtureSpec MixtureConfig::mixture(const FeedForwardSpec& dense, int64_t layers)
 namespace mixture_detail {
 
 std::vector<std::string> checked_fields() {
-  std::vector<std::string> fields;
-  for (const MixtureCondition& condition : kMixtureConditions) {
-    fields.emplace_back(condition.field);
-  }
-  return fields;
+  return fields_of(kMixtureConditions);
 }
 
 std::string contradiction(const std::string& field, const MixtureConfig& c) {
-  for (const MixtureCondition& condition : kMixtureConditions) {
-    if (condition.field == field) {
-      return condition.check(c);
-    }
-  }
-  return "";
+  return contradiction_at(kMixtureConditions, field, c);
 }
 
 } // namespace mixture_detail
+
+void add_expert_names(
+    const MixtureConfig& config,
+    bool gated,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map,
+    const ExpertNames& names
+) {
+  map.push_back({theirs + "gate.weight", {ours + "router.weight"}});
+  if (config.router == "sigmoid" && config.has_bias()) {
+    map.push_back({theirs + "gate.e_score_correction_bias", {ours + "router.bias"}});
+  }
+  const std::string up = ours + (gated ? "experts.gate_up.weight" : "experts.up.weight");
+  const std::string down = ours + "experts.down.weight";
+  for (int64_t e = 0; e < config.experts; ++e) {
+    const auto add = [&](const char* name, const std::string& piece, std::vector<int64_t> at) {
+      const std::string whole = theirs + "experts." + numeral(e) + "." + name + ".weight";
+      map.push_back({.theirs = whole, .ours = {piece}, .at = std::move(at)});
+    };
+    if (gated) {
+      add(names.gate, up, {e, 0});
+      add(names.up, up, {e, 1});
+    } else {
+      add(names.up, up, {e});
+    }
+    add(names.down, down, {e});
+  }
+}
 
 void scale_mixture(
     const MixtureConfig& whole, int64_t hidden, const ModelScale& to, Table& ret_own
@@ -171,6 +190,9 @@ void scale_mixture(
   };
   if (to.uneven || whole.expert_hidden) {
     ret_own.set("expert_hidden", width(whole.expert_hidden.value_or(0)));
+  }
+  if (whole.expert_latent) {
+    ret_own.set("expert_latent", width(*whole.expert_latent));
   }
   if (whole.shared_hidden) {
     ret_own.set("shared_hidden", width(*whole.shared_hidden));

@@ -158,6 +158,10 @@ def nemotron(name, pattern, recipe, saved=None, **changes):
     return Case(name, transformers.NemotronHConfig(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
 
 
+# Fields that the mixtures of Nemotron-H below have in common.
+SIGMOID_EXPERTS = dict(experts=6, experts_per_token=3, expert_hidden=24, shared_hidden=40, router="sigmoid", balance=["bias"])
+
+
 def qwen3_next(name, pattern, recipe, saved=None, **changes):
     """Gated DeltaNet and attention with a gate, then mixtures and feed-forwards; a pair of letters is a layer of theirs."""
     mixers = {"G": "linear_attention", "*": "full_attention"}
@@ -317,6 +321,11 @@ CASES = [
     nemotron("nemotron-h", "M-M*-", {}),
     nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
              mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
+    nemotron("nemotron-h-latent", "ME*-E", dict(SIGMOID_EXPERTS, expert_latent=20, router_scale=2.5, router_groups=2),
+             dict(shard="60KB"), n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+             moe_shared_expert_intermediate_size=40, moe_latent_size=20, routed_scaling_factor=2.5, n_group=2, topk_group=1),
+    nemotron("nemotron-h-experts", "EM", dict(SIGMOID_EXPERTS, router_normalise=False), n_routed_experts=6, num_experts_per_tok=3,
+             moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, norm_topk_prob=False),
     qwen3_next("qwen3-next", "GE*EG-", {}),
     # Attention alone: behind a norm whose eps is small to it, the gradient of a decay is a small difference of large numbers.
     qwen3_next("qwen3-next-whole-heads-rotated", "*E*-", dict(rope_share=1.0, rope_base=500.0, router_normalise=False, tied=True,

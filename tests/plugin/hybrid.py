@@ -57,6 +57,11 @@ QWEN = ("model.pattern=GE*E", "model.norm=rmsnorm_1p", "model.positions=rope", "
         "model.shared_hidden=16", "model.shared_gate=true", "model.router=softmax_topk", "model.z_weight=0.001")
 trial.same("tensor=2,sequence=true; tensor=2,expert=2; tensor=2,expert_tensor=2; data=2,expert=2; context=2,expert=2; "
            "pipeline=2,data=2,expert=2; data=2,zero=3", *QWEN)
+# Nemotron 3: experts that read and make latents.
+NEMOTRON = ("model.pattern=ME*E", "model.experts=4", "model.expert_hidden=24", "model.expert_latent=12", "model.shared_hidden=16",
+            "model.router=sigmoid", "model.router_scale=2.5", 'model.balance=["sequence", "bias"]')
+trial.same("tensor=2; tensor=2,sequence=true; tensor=2,expert=2; data=2,expert=2; tensor=2,expert_tensor=2; context=2,expert=2; "
+           "pipeline=2; data=2,zero=3", *NEMOTRON)
 # Packed documents, which samples of --model have.
 text = trial.run("check", "--model", "hybrid", "--layouts", "tensor=2,sequence=true; context=2; context=4", "--precision", "float64",
            sets=('model.pattern="MG*-"',))
@@ -74,9 +79,16 @@ one, two = (json.loads(trial.run(*PLAN, sets=("device=cpu", "model.pattern=G", f
 assert two["parameters"] - one["parameters"] == 96 * 32 + 32 * 32 + 56 * 4 + 2 * 4 + 8 + 32
 assert two["model_flops"] - one["model_flops"] == 3 * 8 * 48 * (2 * (96 * 32 + 32 * 32) + 3 * 2 * 4 * 6 * 8)
 
+# A latent adds two matrices of 12 by 32 to a mixture, and its experts are 12 wide and not 32; two of them run.
+parts = [json.loads(trial.run(*PLAN, sets=("device=cpu", "model.pattern=E", "model.layers=1", *NEMOTRON[1:3], *wide)))
+         for wide in ((), NEMOTRON[3:4])]
+assert parts[1]["parameters"] - parts[0]["parameters"] == 2 * 12 * 32 - 4 * 2 * 24 * 20
+assert parts[1]["model_flops"] - parts[0]["model_flops"] == 3 * 8 * 48 * 2 * (2 * 12 * 32 - 2 * 2 * 24 * 20)
+
 # A prompt longer than a chunk, then token by token; longer than the model sees at once.
 trial.run("run", "hybrid.toml", "--run-dir", "qwen", sets=QWEN)
-for run in "whole", "qwen":
+trial.run("run", "hybrid.toml", "--run-dir", "nemotron", sets=NEMOTRON)
+for run in "whole", "qwen", "nemotron":
     words = ("generate", run, "--prompt", "red green blue ", "--tokens", "60", "--json")
     cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
     assert cached["cached"] and not read["cached"] and cached["ids"] == read["ids"], (cached, read)

@@ -62,7 +62,7 @@ void hybrid_fields(Fields<HybridConfig>& f);
 /// Sizes of a small hybrid, see model_scale.hpp.
 Table scaled(const HybridConfig& whole, const ModelScale& to);
 
-/// transformers' Mamba2, NemotronH without mixtures, and Qwen3Next.
+/// transformers' Mamba2, NemotronH and Qwen3Next.
 [[nodiscard]] HfMapping hugging_face_mapping();
 
 /// Names of a model of these complete fields; empty where transformers has no counterpart.

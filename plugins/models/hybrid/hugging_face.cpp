@@ -14,13 +14,27 @@ namespace mh::hybrid {
 namespace {
 
 /// Words of a list of layers, the first of each letter being the one that is written.
-constexpr std::array<std::pair<const char*, char>, 5> kWords{{
+constexpr std::array<std::pair<const char*, char>, 6> kWords{{
     {"linear_attention", kMamba},
     {"mamba", kMamba},
     {"full_attention", kAttention},
     {"attention", kAttention},
     {"mlp", kMlp},
+    {"moe", kMixture},
 }};
+
+/// Keys of mixtures, without meaning in a model that has none.
+constexpr std::array kMixtureKeys{
+    "moe_intermediate_size",
+    "moe_latent_size",
+    "moe_shared_expert_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "topk_group"};
 
 /// NemotronH has a list of words, or in older files a string of letters. It becomes that string, and
 /// the number of layers its length.
@@ -47,8 +61,14 @@ void simplify_pattern(Table& config) {
   }
   Value pattern(made);
   pattern.origin = layers.origin;
-  if (made.find_first_not_of("M*-") != std::string::npos) {
+  if (made.find_first_not_of("M*-E") != std::string::npos) {
     refuse(pattern, "the pattern of layers is " + made);
+  }
+  if (made.find(kMixture) == std::string::npos) {
+    for (const char* key : kMixtureKeys) {
+      config.set(key, Value());
+    }
+    config.set("n_routed_experts", 0);
   }
   Value count(static_cast<int64_t>(made.size()));
   count.origin = layers.origin;
@@ -68,19 +88,23 @@ std::string each_layer(const std::string& pattern, int64_t layers) {
 void restore_pattern(Table& config) {
   Value::Array words;
   const int64_t layers = config.find("num_hidden_layers")->as_integer();
-  for (const char letter : each_layer(config.find(kPattern)->as_string(), layers)) {
+  const std::string all = each_layer(config.find(kPattern)->as_string(), layers);
+  for (const char letter : all) {
     const auto* word = std::find_if(kWords.begin(), kWords.end(), [letter](const auto& one) {
       return one.second == letter;
     });
     if (word == kWords.end()) {
       throw Error(
-          std::string("pattern has a layer ") + letter +
-              (letter == kMixture ? ", whose experts are not those of transformers' NemotronH"
-                                  : ", which transformers' NemotronH has not"),
-          "layers of M, * and -"
+          std::string("pattern has a layer ") + letter + ", which transformers' NemotronH has not",
+          "layers of M, *, - and E"
       );
     }
     words.emplace_back(word->first);
+  }
+  if (all.find(kMixture) == std::string::npos) {
+    for (const char* key : kMixtureKeys) {
+      config.erase(key);
+    }
   }
   config.erase(kPattern);
   config.erase("num_hidden_layers");
@@ -213,6 +237,21 @@ HfModel nemotron() {
                   {"gelu", "gelu"},
                   {"gelu_new", "gelu_tanh"},
                   {"gelu_pytorch_tanh", "gelu_tanh"}}},
+            {.key = "n_routed_experts",
+             .field = "experts",
+             .absent = 8,
+             .aliases = {"num_local_experts"}},
+            {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = 2},
+            {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = 7688},
+            {.key = "moe_latent_size", .field = "expert_latent"},
+            {.key = "moe_shared_expert_intermediate_size",
+             .field = "shared_hidden",
+             .absent = 7688},
+            {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
+            {.key = "routed_scaling_factor", .field = "router_scale", .absent = 1.0},
+            {.key = "n_group", .field = "router_groups", .absent = 1},
+            {.key = "topk_group", .field = "router_groups_chosen", .absent = 1},
+            always("n_shared_experts", 1),
             {.key = "mamba_num_heads", .field = "mamba_heads", .absent = 128},
             {.key = "mamba_head_dim", .field = "mamba_head_dim", .absent = 64},
             {.key = "ssm_state_size", .field = "mamba_state", .absent = 128},
@@ -227,29 +266,20 @@ HfModel nemotron() {
             always("attention_bias", false),
             always("mamba_proj_bias", false),
             always("mlp_bias", false),
-            always("use_bias", false),
-            always("num_nextn_predict_layers", 0)}}
+            always("use_bias", false)}}
       ),
+      .always = {{"router", "sigmoid"}, {"balance", Value::Array{"bias"}}},
       .harmless =
           [] {
             auto keys = harmless();
-            for (const char* key : // steps as files have them, and experts, which no layer has
+            for (const char* key : // multi-token prediction is no part of the model
                  {"hidden_dropout",
-                  "moe_intermediate_size",
-                  "moe_latent_size",
-                  "moe_shared_expert_intermediate_size",
                   "moe_shared_expert_overlap",
                   "mtp_hybrid_override_pattern",
                   "mtp_layers_block_type",
-                  "n_group",
-                  "n_routed_experts",
-                  "n_shared_experts",
-                  "norm_topk_prob",
-                  "num_experts_per_tok",
+                  "num_nextn_predict_layers",
                   "output_router_logits",
-                  "routed_scaling_factor",
-                  "time_step_limit",
-                  "topk_group"}) {
+                  "time_step_limit"}) {
               keys.emplace_back(key);
             }
             return keys;
@@ -295,7 +325,8 @@ void plain(Table& f) {
     erase({"causal", "attention_gate"});
   }
   if (none(kMixture)) {
-    erase({"experts", "experts_per_token", "expert_hidden", "shared_hidden", "shared_gate"});
+    erase({"experts", "experts_per_token", "expert_hidden", "expert_latent"});
+    erase({"shared_hidden", "shared_gate"});
     erase({"router", "router_normalise", "router_scale", "router_groups", "router_groups_chosen"});
   }
   if (none(kMlp)) {
@@ -324,8 +355,14 @@ void add_layer(
     }
     add("o_proj.weight", "attention.out.weight");
   } else if (kind == kMlp) {
-    add("up_proj.weight", "mlp.up.weight");
-    add("down_proj.weight", "mlp.down.weight");
+    add_feed_forward_names(c, theirs + "mixer.", ours + "mlp.", map);
+  } else if (kind == kMixture) {
+    add_expert_names(c, /*gated=*/false, theirs + "mixer.", ours + "mlp.", map);
+    add_feed_forward_names(c, theirs + "mixer.shared_experts.", ours + "mlp.shared.", map);
+    if (c.expert_latent) {
+      add("fc1_latent_proj.weight", "mlp.latent_down.weight");
+      add("fc2_latent_proj.weight", "mlp.latent_up.weight");
+    }
   } else {
     const auto pieces = [&](const std::string& their_name,
                             const std::string& folder,
@@ -375,17 +412,19 @@ HfMapping hugging_face_mapping() {
 std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const std::string all = each_layer(c.pattern, c.layers);
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
-  const bool only_mamba = !has(kAttention) && !has(kMlp);
+  const bool feeds_forward = has(kMlp) || has(kMixture);
+  const bool only_mamba = !has(kAttention) && !feeds_forward;
   if (c.positions == "learned" || c.kv_rank || c.window || c.scaled_embedding || c.head_bias ||
       c.logit_cap || c.score_cap || c.sinks || c.score_dim) {
     return {};
   }
-  if (has(kDelta) || has(kMixture) || c.attention_gate) {
+  if (has(kDelta) || c.attention_gate || c.shared_gate) {
     return qwen3_next_names(c, all);
   }
   if (c.positions != "none" || c.norm != "rmsnorm" || (c.bias && !only_mamba) ||
       (c.tied && !only_mamba) || (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
-      (has(kMlp) && is_gated(activation_kind(c.activation)))) {
+      (feeds_forward && is_gated(activation_kind(c.activation))) ||
+      (has(kMixture) && (c.router != "sigmoid" || !c.shared_hidden))) {
     return {};
   }
   std::vector<HfTensor> map{

@@ -128,14 +128,7 @@ void add_second(
     add_feed_forward_names(c, theirs, ours, map);
     return;
   }
-  map.push_back({theirs + "gate.weight", {ours + "router.weight"}});
-  const std::string up = ours + "experts.gate_up.weight", down = ours + "experts.down.weight";
-  for (int64_t e = 0; e < c.experts; ++e) {
-    const std::string expert = theirs + "experts." + std::to_string(e) + ".";
-    map.push_back({.theirs = expert + "gate_proj.weight", .ours = {up}, .at = {e, 0}});
-    map.push_back({.theirs = expert + "up_proj.weight", .ours = {up}, .at = {e, 1}});
-    map.push_back({.theirs = expert + "down_proj.weight", .ours = {down}, .at = {e}});
-  }
+  add_expert_names(c, /*gated=*/true, theirs, ours, map);
   add_feed_forward_names(c, theirs + "shared_expert.", ours + "shared.", map);
   map.push_back({theirs + "shared_expert_gate.weight", {ours + "shared_gate.weight"}});
 }
@@ -186,27 +179,27 @@ bool has_names(const HybridConfig& c, const std::string& all) {
          activation_kind(c.activation) == ActivationKind::swiglu &&
          (!attends || (c.attention_gate && c.qk_norm && c.qk_norm_over == "head" && !*c.qkv_bias &&
                        c.positions == "rope" && c.rope_pairs == "halves")) &&
-         (!mixes || (c.router == "softmax_topk" && c.shared_gate && !c.has_bias()));
+         (!mixes ||
+          (c.router == "softmax_topk" && c.shared_gate && !c.has_bias() && !c.expert_latent));
 }
 
 } // namespace
 
 HfModel qwen3_next() {
-  auto keys = llama_keys(
-      {.vocab = 151936,
-       .hidden = 2048,
-       .ffn_hidden = 5632,
-       .layers = 48,
-       .heads = 16,
-       .kv_heads = 2,
-       .head_dim = 256,
-       .length = 32768}
-  );
   return {
       .model_type = "qwen3_next",
       .architecture = "Qwen3NextForCausalLM",
       .keys = joined(
-          {std::move(keys),
+          {llama_keys(
+               {.vocab = 151936,
+                .hidden = 2048,
+                .ffn_hidden = 5632,
+                .layers = 48,
+                .heads = 16,
+                .kv_heads = 2,
+                .head_dim = 256,
+                .length = 32768}
+           ),
            {{.key = "layer_types", .field = "pattern"},
             {.key = "rope_parameters.partial_rotary_factor", .field = "rope_share", .absent = 0.25},
             {.key = "linear_num_key_heads", .field = "delta_key_heads", .absent = 16},

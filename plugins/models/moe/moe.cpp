@@ -31,7 +31,7 @@ public:
     const bool mixtral = moe_.router == "topk_softmax";
     const bool gated = moe_.shared_gate == !deepseek();
     if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" ||
-        (deepseek() && !moe_.kv_rank)) {
+        (deepseek() && !moe_.kv_rank) || moe_.expert_latent) {
       return {};
     }
     return llama_names(
@@ -42,7 +42,9 @@ public:
             return;
           }
           const std::string folder = theirs + (mixtral ? "block_sparse_moe." : "mlp.");
-          add_experts(map, folder, ours + "mlp.", mixtral);
+          const mh::ExpertNames names =
+              mixtral ? mh::ExpertNames{.gate = "w1", .up = "w3", .down = "w2"} : mh::ExpertNames{};
+          add_expert_names(moe_, /*gated=*/true, folder, ours + "mlp.", map, names);
           if (moe_.shared_hidden) {
             const char* shared = deepseek() ? "shared_experts." : "shared_expert.";
             add_feed_forward_names(moe_, folder + shared, ours + "mlp.shared.", map);
@@ -55,9 +57,10 @@ public:
     );
   }
 
-  /// Experts with their biases have no counterpart there: its routers have none.
+  /// Experts with their biases have no counterpart there: its routers have none. Those of latents
+  /// need Transformer Engine there, and are not read.
   [[nodiscard]] std::vector<mh::HfTensor> megatron() const override {
-    if (moe_.bias) {
+    if (moe_.bias || moe_.expert_latent) {
       return {};
     }
     return megatron_names(
@@ -72,11 +75,11 @@ public:
     );
   }
 
-  /// From a llama: each expert begins as the dense model's feed-forward.
+  /// From a llama: each expert begins as the dense model's feed-forward, where it is as wide.
   [[nodiscard]] std::vector<mh::Upcycled> upcycled() const override {
     std::vector<mh::Upcycled> map = Decoder::upcycled();
     for (int64_t i = 0; i < layers(); ++i) {
-      if (!moe_.is_moe(i)) {
+      if (!moe_.is_moe(i) || moe_.expert_latent) {
         continue;
       }
       const std::string mlp = "layers." + std::to_string(i) + ".mlp.";
@@ -153,25 +156,6 @@ private:
           map.push_back({experts + "down_proj_bias", {own + "down.bias"}});
         }
     );
-  }
-
-  void
-  add_experts(Names& map, const std::string& folder, const std::string& ours, bool mixtral) const {
-    map.push_back({folder + "gate.weight", {ours + "router.weight"}});
-    if (deepseek() && moe_.has_bias()) {
-      map.push_back({folder + "gate.e_score_correction_bias", {ours + "router.bias"}});
-    }
-    const std::string up = ours + "experts.gate_up.weight";
-    const std::string down = ours + "experts.down.weight";
-    for (int64_t e = 0; e < moe_.experts; ++e) {
-      const std::string expert = folder + "experts." + std::to_string(e) + ".";
-      const auto name = [&](const char* one, const char* other) {
-        return expert + (mixtral ? one : other) + ".weight";
-      };
-      map.push_back({name("w1", "gate_proj"), {up}, false, {e, 0}});
-      map.push_back({name("w3", "up_proj"), {up}, false, {e, 1}});
-      map.push_back({name("w2", "down_proj"), {down}, false, {e}});
-    }
   }
 
   void add_megatron_experts(Names& map, const std::string& theirs, const std::string& ours) const {

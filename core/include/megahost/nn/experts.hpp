@@ -112,13 +112,18 @@ struct MixtureSpec {
   bool bias = false; ///< whether experts and the shared feed-forward have biases
   bool pad = false;  ///< whether each expert's rows are padded to the capacity
   double std = 0.02, out_std = 0.02;
+  /// Elements of what experts read and make, projected from and to `router.embed`; the same without.
+  std::optional<int64_t> latent{};
   std::optional<int64_t> shared{}; ///< units of a feed-forward that every token passes
   bool shared_gate = false;        ///< whether it is weighted by sigmoid(gate x)
 };
 
 /// A router, experts, and perhaps a shared feed-forward in addition to them.
 ///
-/// Parameters: `router.weight`, `experts.*`, `shared.*`, `shared_gate.weight`.
+/// Parameters: `router.weight`, `experts.*`, `latent_down.weight` [latent, embed],
+/// `latent_up.weight` [embed, latent], `shared.*`, `shared_gate.weight`.
+///
+/// Source:  arXiv:2512.20856 (latents of experts: LatentMoE)
 class MH_API MixtureOfExperts : public FeedForwardPart {
 public:
   MixtureOfExperts(Builder& builder, const MixtureSpec& spec);
@@ -130,9 +135,11 @@ private:
   [[nodiscard]] at::Tensor routed(const at::Tensor& x, StepContext& context) const;
 
   Axis embed_;
+  Axis inner_; // what experts read and make
   bool pad_;
   std::string name_;
   Router router_;
+  std::optional<Linear> latent_down_, latent_up_;
   Experts experts_;
   std::optional<FeedForward> shared_;
   std::optional<Linear> shared_gate_;

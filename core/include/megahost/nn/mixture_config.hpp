@@ -29,6 +29,7 @@ struct MixtureConfig {
   int64_t experts = 8; ///< 0: the model has no mixture
   int64_t experts_per_token = 2;
   std::optional<int64_t> expert_hidden;
+  std::optional<int64_t> expert_latent;
   std::optional<int64_t> shared_hidden;
   bool shared_gate = false;
   std::string router = "topk_softmax";
@@ -74,6 +75,13 @@ void mixture_fields(Fields<C>& f, int64_t fewest) {
       .at_least(static_cast<double>(fewest));
   f.add("experts_per_token", &C::experts_per_token, "experts that each token passes").at_least(1);
   f.add("expert_hidden", &C::expert_hidden, "hidden units of an expert; ffn_hidden if absent")
+      .at_least(1);
+  f.add(
+       "expert_latent",
+       &C::expert_latent,
+       "elements of what experts read and make, projected from and to the hidden state (LatentMoE); "
+       "hidden itself if absent"
+  )
       .at_least(1);
   f.add(
        "shared_hidden",
@@ -131,11 +139,32 @@ void mixture_fields(Fields<C>& f, int64_t fewest) {
   }
 }
 
+/// The names that a file has for the matrices of an expert.
+struct ExpertNames {
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
+/// Adds the names of a mixture's router and experts where a file has each expert by itself.
+///
+/// Args:    gated: whether the activation has a gate
+///          theirs, ours: what names begin with, "model.layers.0.mlp." and "layers.0.mlp."
+MH_API void add_expert_names(
+    const MixtureConfig& config,
+    bool gated,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map,
+    const ExpertNames& names = {}
+);
+
 /// Adds the sizes of a small mixture in a model that is `hidden` wide (model_scale.hpp).
 MH_API void
 scale_mixture(const MixtureConfig& whole, int64_t hidden, const ModelScale& to, Table& ret_own);
 
-/// The fields that a config.json does not decide (HfMapping::free).
+/// The fields that a config.json does not decide (HfMapping::free). A capacity is the recipe's choice,
+/// as Megatron-LM has it: what it drops in training it drops in an evaluation, too.
 [[nodiscard]] MH_API std::vector<std::string> mixture_free();
 
 /// The fields in one form (HfMapping::plain).

@@ -45,8 +45,8 @@ Trains trained_by(const std::string& program) {
       {"pretrain_bert.py", Trains::bert, nullptr},
       {"pretrain_t5.py", Trains::t5, nullptr},
       {"pretrain_ict.py", Trains::ict, nullptr},
-      {"pretrain_mamba.py", Trains::decoder, "state-space layers"},
-      {"pretrain_hybrid.py", Trains::decoder, "state-space layers"},
+      {"pretrain_mamba.py", Trains::hybrid, nullptr},
+      {"pretrain_hybrid.py", Trains::hybrid, nullptr},
       {"pretrain_vlm.py", Trains::decoder, "images"},
       {"pretrain_mimo.py", Trains::decoder, "images and sounds"},
       {"pretrain_vision_classify.py", Trains::decoder, "images"},
@@ -60,7 +60,8 @@ Trains trained_by(const std::string& program) {
       if (known.why != nullptr) {
         throw Error(
             file + " trains a model of " + known.why + ", for which there is no architecture yet",
-            "pretrain_gpt.py, pretrain_bert.py, pretrain_t5.py and pretrain_ict.py have equivalents"
+            "pretrain_gpt.py, pretrain_mamba.py, pretrain_bert.py, pretrain_t5.py and pretrain_ict.py "
+            "have equivalents"
         );
       }
       return known.trains;
@@ -70,6 +71,10 @@ Trains trained_by(const std::string& program) {
 }
 
 } // namespace
+
+bool Importer::decodes() const {
+  return trains_ == Trains::decoder || trains_ == Trains::hybrid;
+}
 
 Importer::Importer(const ShellCommand& command)
     : command_(command)
@@ -169,8 +174,13 @@ void Importer::required() const {
       {"seq-length", "encoder-seq-length"},
       {"micro-batch-size", "batch-size"},
       {"train-iters", "train-samples"}};
+  const bool patterned = pattern() != nullptr; // which has a letter for each layer
+  if (trains_ == Trains::hybrid && !patterned) {
+    refuse("--hybrid-layer-pattern is missing, which says what each layer is");
+  }
   for (const auto& [name, other] : all) {
-    if (!given_.has(name) && !given_.has(other)) {
+    const bool known = patterned && std::string_view(name) == "num-layers";
+    if (!known && !given_.has(name) && !given_.has(other)) {
       refuse(
           std::string("--") + name + " is missing, without which there is no training",
           std::string(other).empty() ? "" : std::string("or --") + other

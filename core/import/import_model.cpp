@@ -226,7 +226,8 @@ void Importer::mixture() {
   if (is_set("model.capacity_factor") && !is_set("model.capacity_drop")) {
     set("model.capacity_drop", "probability", kMegatronDefault);
   }
-  if (const GivenArgument* freq = given_.find("moe-layer-freq")) {
+  const GivenArgument* freq = given_.find("moe-layer-freq");
+  if (freq != nullptr && pattern() == nullptr) {
     mixture_layers(*freq);
   }
 }
@@ -255,6 +256,46 @@ void Importer::mixture_layers(const GivenArgument& freq) {
     pattern.emplace_back(layer == '1' ? "moe" : "dense");
   }
   set("model.moe_pattern", std::move(pattern), freq.text());
+}
+
+const GivenArgument* Importer::pattern() const {
+  const GivenArgument* given = given_.find("hybrid-layer-pattern");
+  return given != nullptr ? given : given_.find("hybrid-override-pattern");
+}
+
+void Importer::hybrid(const GivenArgument& given) {
+  std::string letters = given.values.front();
+  if (letters.find('/') != std::string::npos) {
+    refuse(
+        given.text() + " gives multi-token prediction layers of its own, which have no equivalent",
+        "leave out what follows the first /"
+    );
+  }
+  if (letters.find('|') != std::string::npos) {
+    comment(given.text() + ": stages are cut by cost; parallel.pipeline_layout writes them out");
+    std::erase(letters, '|');
+  }
+  const size_t wrong = letters.find_first_not_of("M*-E");
+  if (letters.empty() || wrong != std::string::npos) {
+    refuse(
+        given.text() + (letters.empty() ? " has no layer" : " has a layer ") +
+            (letters.empty() ? "" : letters.substr(wrong, 1)),
+        "expected M (Mamba-2), * (attention), - (feed-forward) and E (mixture of experts)"
+    );
+  }
+  const auto layers = static_cast<int64_t>(letters.size());
+  if (integer("model.layers", layers) != layers) {
+    refuse(
+        given.text() + " has " + std::to_string(layers) + " layers, but --num-layers is " +
+        std::to_string(integer("model.layers", layers))
+    );
+  }
+  set("model.use", "hybrid", given.text());
+  set("model.pattern", letters, given.text());
+  set("model.layers", layers, given.text());
+  if (letters.find('M') != std::string::npos && !is_set("model.mamba_groups")) {
+    set("model.mamba_groups", 8, kMegatronDefault);
+  }
 }
 
 void Importer::window() {
@@ -296,6 +337,12 @@ void Importer::positions() {
       rotary && rms ? "rotary positions and RMSNorm" : "the nearest family");
   if (given_.has("num-experts")) {
     mixture();
+  }
+  if (const GivenArgument* layers = pattern()) {
+    hybrid(*layers);
+  }
+  if (const GivenArgument* spec = given_.find("spec"); spec != nullptr && pattern() == nullptr) {
+    comment(spec->text() + ": no equivalent, training differs: a plugin says what layers are");
   }
   const int64_t tokens = integer("model.seq_length", 0);
   const int64_t most = given_.integer("max-position-embeddings", tokens);
@@ -386,9 +433,9 @@ bool Importer::tokenizer_of_file(const std::string& type) {
 void Importer::tokenizer() {
   const std::string type = given_.text(
       "tokenizer-type",
-      given_.has("merge-file")                                 ? "GPT2BPETokenizer"
-      : trains_ != Trains::decoder && given_.has("vocab-file") ? "BertWordPieceLowerCase"
-                                                               : "NullTokenizer"
+      given_.has("merge-file")                 ? "GPT2BPETokenizer"
+      : !decodes() && given_.has("vocab-file") ? "BertWordPieceLowerCase"
+                                               : "NullTokenizer"
   );
   if (type == "GPT2BPETokenizer") {
     for (const char* file : {"vocab-file", "merge-file"}) {

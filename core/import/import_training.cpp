@@ -214,7 +214,7 @@ void Importer::data() {
   if (given_.has("object-storage-cache-path")) {
     set_from("data.cache", given_.text("object-storage-cache-path"), "object-storage-cache-path");
   }
-  if (trains_ != Trains::decoder) {
+  if (!decodes()) {
     if (paths == nullptr) {
       refuse(
           "corpora of their own for train, validation and test have no equivalent for encoders",

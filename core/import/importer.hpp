@@ -20,7 +20,7 @@ inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
 [[nodiscard]] Value number_value(double number);
 
 /// The kind of model that a program of Megatron-LM trains.
-enum class Trains : uint8_t { decoder, bert, t5, ict };
+enum class Trains : uint8_t { decoder, hybrid, bert, t5, ict };
 
 class Importer {
 public:
@@ -55,6 +55,12 @@ private:
   void mixture();
   /// Sets the layers that have experts.
   void mixture_layers(const GivenArgument& freq);
+  /// The argument that has a letter for each layer; null: all layers are alike.
+  [[nodiscard]] const GivenArgument* pattern() const;
+  /// Layers by that pattern.
+  void hybrid(const GivenArgument& given);
+  /// Whether the program trains a decoder, and not what BERT's sentences need.
+  [[nodiscard]] bool decodes() const;
   void positions();
   /// Multi-head latent attention.
   void latent_attention();

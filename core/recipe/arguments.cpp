@@ -133,7 +133,16 @@ constexpr MegatronArgument kArguments[] = {
     {"moe-input-jitter-eps", one, changes, {}, {}, "what routers read is not jittered"},
     {"moe-router-force-load-balancing", none, changes, {}, {}, "routers choose by their logits"},
     {"moe-apply-probs-on-input", none, changes, {}, {}, "weights are of what experts make"},
-    {"moe-latent-size", one, changes, {}, {}, "experts read the whole width of the model"},
+    {"moe-latent-size", one, number, "model.expert_latent"},
+    {"hybrid-layer-pattern", one, settings},
+    {"hybrid-override-pattern", one, settings},
+    {"is-hybrid-model", none, same, {}, {}, "the pattern says it"},
+    {"spec", many, settings},
+    {"mamba-num-heads", one, number, "model.mamba_heads"},
+    {"mamba-head-dim", one, number, "model.mamba_head_dim"},
+    {"mamba-state-dim", one, number, "model.mamba_state"},
+    {"mamba-num-groups", one, number, "model.mamba_groups"},
+    {"disable-mamba-mem-eff-path", none, nothing, {}, {}, kKernels},
     {"mtp-num-layers", one, number, "model.mtp_layers"},
     {"mtp-loss-scaling-factor", one, number, "model.mtp_loss_weight"},
 
@@ -382,6 +391,7 @@ constexpr MegatronConflict kConflicts[] = {
      "use-checkpoint-opt_param-scheduler",
      "a resumed run takes its rates from one place"},
     {"use-megatron-fsdp", "use-torch-fsdp2", "state is split in one way"},
+    {"hybrid-layer-pattern", "hybrid-override-pattern", "both say what each layer is"},
 };
 
 } // namespace

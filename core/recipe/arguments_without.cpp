@@ -15,9 +15,8 @@ constexpr MegatronArguments kWithout[] = {
     {changes, "there is no reinforcement learning",
      "rl-* grpo-* perform-rl-step langrl-env-config refit-method"},
     {changes, "there is no training on another model's scores", "logits-*"},
-    {changes, "state-space, linear-attention and hybrid layers are not translated",
-     "mamba-* gdp-* linear-* hybrid-layer-pattern hybrid-override-pattern is-hybrid-model spec "
-     "disable-mamba-mem-eff-path"},
+    {changes, "layers of linear attention are not translated", "gdp-* linear-*"},
+    {changes, "states of mixers have the precision of the kernel", "mamba-*"},
     {changes, "there is no sparse attention by an index", "dsa-* no-dsa-*"},
     {changes, "attention is of the usual kind",
      "experimental-attention-variant softmax-type qk-l2-norm qk-clip "

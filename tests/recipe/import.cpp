@@ -546,10 +546,52 @@ TEST_CASE("BERT and T5") {
     return mh::test::refusal([&] { static_cast<void>(of(text)); });
   };
   CHECK(refused(lengths + shared).starts_with("--decoder-seq-length is missing"));
-  CHECK(refused("pretrain_mamba.py " + shared)
-            .starts_with("pretrain_mamba.py trains a model of state-space"));
+  CHECK(refused("pretrain_vlm.py " + shared).starts_with("pretrain_vlm.py trains a model of images")
+  );
   CHECK(refused(lengths + "--decoder-seq-length 16 --position-embedding-type rope " + shared)
             .starts_with("--position-embedding-type rope has no equivalent for T5"));
+}
+
+TEST_CASE("a hybrid") {
+  const std::string shared =
+      "pretrain_mamba.py --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "2 --train-iters 5 --vocab-size 100 --position-embedding-type none --normalization RMSNorm "
+      "--disable-bias-linear --squared-relu ";
+  const auto of = [&](const std::string& text) {
+    return mh::import_arguments(command_of(shared + text));
+  };
+  const auto refused = [&](const std::string& text) {
+    return mh::test::refusal([&] { static_cast<void>(of(text)); });
+  };
+  const auto dense = of("--hybrid-override-pattern M-M*- --num-layers 5 --is-hybrid-model --spec "
+                        "megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec");
+  CHECK(value(dense, "model.use") == "\"hybrid\"");
+  CHECK(value(dense, "model.pattern") == "\"M-M*-\"");
+  CHECK(value(dense, "model.layers") == "5");
+  CHECK(value(dense, "model.mamba_groups") == "8");
+  CHECK(dense.comments.empty());
+  const auto mixed =
+      of("--hybrid-layer-pattern 'ME|M*E' --mamba-num-heads 8 --mamba-head-dim 16 "
+         "--mamba-state-dim 32 --mamba-num-groups 2 --num-experts 4 --moe-latent-size 16 "
+         "--moe-router-score-function sigmoid --moe-layer-freq 1 "
+         "--moe-shared-expert-intermediate-size 48");
+  CHECK(value(mixed, "model.use") == "\"hybrid\"");
+  CHECK(value(mixed, "model.pattern") == "\"MEM*E\"");
+  CHECK(value(mixed, "model.layers") == "5");
+  CHECK(value(mixed, "model.mamba_heads") == "8");
+  CHECK(value(mixed, "model.mamba_state") == "32");
+  CHECK(value(mixed, "model.mamba_groups") == "2");
+  CHECK(value(mixed, "model.expert_latent") == "16");
+  CHECK(value(mixed, "model.moe_every") == "absent");
+  CHECK(mixed.comments.size() == 1);
+  CHECK(refused("").starts_with("--hybrid-layer-pattern is missing"));
+  CHECK(refused("--hybrid-layer-pattern MEX").find("has a layer X") != std::string::npos);
+  CHECK(refused("--hybrid-layer-pattern ''").find("has no layer") != std::string::npos);
+  CHECK(refused("--hybrid-layer-pattern ME/*E").find("multi-token") != std::string::npos);
+  CHECK(
+      refused("--hybrid-layer-pattern M- --num-layers 3").find("2 layers, but --num-layers is 3") !=
+      std::string::npos
+  );
 }
 
 TEST_CASE("a retriever") {

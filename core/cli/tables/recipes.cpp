@@ -63,7 +63,7 @@ std::vector<Command> recipe_commands() {
           "recipe import-args",
           "Recipes",
           "makes a recipe of a Megatron-LM command line",
-          "Takes the arguments of pretrain_gpt.py, pretrain_bert.py, pretrain_t5.py or pretrain_ict.py, in quotes, "
+          "Takes the arguments of pretrain_gpt.py, pretrain_mamba.py, pretrain_bert.py, pretrain_t5.py or pretrain_ict.py, in quotes, "
           "or a shell script that runs one, with the script's own words behind its name: its "
           "variables, arrays, cases and tests of texts are read, nothing is run. With --run bash "
           "runs it, in this folder, and only python, torchrun, srun, mpirun, docker and their like "

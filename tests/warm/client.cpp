@@ -1,0 +1,107 @@
+// The program `megahost` as tests see it where a server has LibTorch loaded: the server starts it in
+// this folder, on these files and with these variables; signals are passed on, and it ends as the
+// started one does. Without a server it becomes the program itself.
+
+#include "request.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+/// A socket that the server hears, or -1.
+int connected() {
+  const char* path = std::getenv("MEGAHOST_WARM");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path == nullptr || std::string(path).size() >= sizeof(address.sun_path)) {
+    return -1;
+  }
+  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto* any = reinterpret_cast<const sockaddr*>(&address);
+  return connect(server, any, sizeof(address)) == 0 ? server : -1;
+}
+
+/// A copy of one of the standard files, or an empty one where it is closed.
+int standard(int file) {
+  const int copied = fcntl(file, F_DUPFD_CLOEXEC, 3);
+  return copied >= 0 ? copied : open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+[[noreturn]] void end_as(int status) {
+  if (WIFSIGNALED(status)) {
+    std::signal(WTERMSIG(status), SIG_DFL);
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_UNBLOCK, &all, nullptr);
+    std::raise(WTERMSIG(status));
+  }
+  std::_Exit(WEXITSTATUS(status));
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  // Ranks are started with the command line of the process, which a copy of the server has not.
+  const bool ranks = std::any_of(argv, argv + argc, [](const std::string& word) {
+    return word.starts_with("--nproc");
+  });
+  const int server = ranks ? -1 : connected();
+  if (server < 0) {
+    const char* program = std::getenv("MEGAHOST_WARM_PROGRAM");
+    execv(program == nullptr ? "megahost" : program, argv);
+    std::perror("no server, and no program");
+    return 1;
+  }
+  sigset_t passed;
+  sigemptyset(&passed);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH}) {
+    sigaddset(&passed, number);
+  }
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &passed, &before);
+  warm::Request request;
+  for (char** word = argv; *word != nullptr; ++word) {
+    request.words.emplace_back(*word);
+  }
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    request.variables.emplace_back(*variable);
+  }
+  const int folder = open(".", O_PATH | O_CLOEXEC);
+  if (!warm::send_request(server, request, {folder, standard(0), standard(1), standard(2)})) {
+    std::perror("the server of starts");
+    return 1;
+  }
+  for (const int file : {0, 1, 2}) {
+    close(file); // who reads from the started one sees its end
+  }
+  pollfd ready[2] = {{server, POLLIN, 0}, {signalfd(-1, &passed, SFD_CLOEXEC), POLLIN, 0}};
+  for (;;) {
+    if (poll(ready, 2, -1) < 0) {
+      continue;
+    }
+    signalfd_siginfo told{};
+    if ((ready[1].revents & POLLIN) != 0 &&
+        read(ready[1].fd, &told, sizeof(told)) == sizeof(told)) {
+      const auto number = static_cast<char>(told.ssi_signo);
+      (void)warm::send_all(server, &number, 1);
+    }
+    if (ready[0].revents != 0) {
+      int status = 0;
+      if (!warm::receive_all(server, &status, sizeof(status))) {
+        return 1;
+      }
+      end_as(status);
+    }
+  }
+}

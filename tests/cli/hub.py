@@ -26,15 +26,15 @@ def shapes(layers):
     yield "ln_f.bias", [HIDDEN]
 
 
-def write(folder, config, tensors):
-    """A folder of random tensors, by name and shape."""
+def write(folder, config, tensors, zeros=False):
+    """A folder of random tensors, or of zeros, by name and shape."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     random.seed(1)
     header, data = {}, b""
     for name, sizes in tensors:
         count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
-        values = struct.pack(f"<{count}f", *(random.gauss(0, 0.2) for _ in range(count)))
+        values = bytes(4 * count) if zeros else struct.pack(f"<{count}f", *(random.gauss(0, 0.2) for _ in range(count)))
         header[name] = {"dtype": "F32", "shape": sizes, "data_offsets": [len(data), len(data) + len(values)]}
         data += values
     text = json.dumps(header).encode()

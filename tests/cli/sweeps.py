@@ -3,6 +3,7 @@
 begun resumes. sweeps.py terminal: on a terminal its table is drawn over itself."""
 
 import json
+import math
 import os
 import pathlib
 import pty
@@ -74,6 +75,10 @@ def stopped():
                 assert sorted(set(steps)) == list(range(1, 401)), point
             page = (folder / "sweep.html").read_text()
             assert page.count("<tr") == 4 and "last loss over optimizer.lr" in page, page[:200]
+            # Learning rates are compared by their ratios.
+            chart = page.split("last loss over optimizer.lr", 1)[1].split("</svg>", 1)[0]
+            at = sorted(float(x) for x in re.findall(r'<circle cx="([\d.]+)"', chart))
+            assert len(at) == 3 and abs((at[1] - at[0]) / (at[2] - at[0]) - math.log(2) / math.log(3)) < 0.02, at
             assert len((folder / "sweep.csv").read_text().splitlines()) == 4
 
 

@@ -69,6 +69,14 @@ TEST_CASE("float64 may round as much as fp32 shows a model to be ill-conditioned
   CHECK_FALSE(compare_trials(one, other, 1e-12, &well).within());
 }
 
+TEST_CASE("fp32 may round as much as float64 shows a model to be ill-conditioned") {
+  const auto one = result(at::kFloat, 6.5, 1), other = result(at::kFloat, 6.5, 1 + 1.5e-5);
+  const auto ill = result(at::kDouble, 6.5, 1 + 1e-5), well = result(at::kDouble, 6.5, 1 + 1e-6);
+  CHECK_FALSE(compare_trials(one, other, 1e-6, nullptr).within());
+  CHECK(compare_trials(one, other, 1e-6, &ill).within());
+  CHECK_FALSE(compare_trials(one, other, 1e-6, &well).within());
+}
+
 TEST_CASE("losses are compared by name") {
   const auto one = result(at::kDouble, 6.5, 1);
   auto other = one;

@@ -20,7 +20,7 @@ import program
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
              "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
-             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "delta-net", "qwen3-next",
+             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "nemotron-h-latent", "delta-net", "qwen3-next",
              "norms-after-sums")
 TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "gpt_oss", "deepseek_v3", "mamba2", "qwen3_next", "bert", "megatron-bert", "t5")
@@ -160,6 +160,9 @@ WRONG = {  # what evaluated without a word
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
     "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "layers_block_type")],
+    "nemotron-h-latent": [("expert_latent", 24, "moe_latent_size"), ("router_scale", 1, "routed_scaling_factor"),
+                          ("shared_hidden", 24, "moe_shared_expert_intermediate_size"), ("router", "topk_softmax", "of a nemotron_h"),
+                          ("pattern", '"ME*EE"', "layers_block_type")],
     "delta-net": [("delta_heads", 4, "linear_num_value_heads"), ("delta_dim", 10, "linear_value_head_dim"),
                   ("norm", "rmsnorm", "of a qwen3_next"), ("pattern", '"G-*-"', "layer_types")],
     "qwen3-next": [("experts_per_token", 2, "num_experts_per_tok"), ("attention_gate", "false", "of a qwen3_next"),
@@ -176,7 +179,7 @@ for case in models.CASES:
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         models.save(case, models.random_model(case), models.random_ids(case)[:, :models.SEQ], folder, length=models.SEQ)
-        for field, value, key in WRONG[case.name][:None if ALL else 1]:
+        for field, value, key in WRONG[case.name][:None if ALL or case.name == "llama" else 1]:
             result = program.call("eval", folder / "recipe.toml", "--weights", folder / "model", "--ids",
                                   folder / "ids.json", "--set", f"model.{field}={value}")
             check(result.returncode == 5 and f"model.{field} is" in result.stderr and key in result.stderr,

@@ -76,6 +76,7 @@ for fault, test, why in (
     ("state", "cached-generation", "generation reads tokens 0 to "),
     ("tail", "cached-generation", "generation reads tokens "),
     ("part", "recompute-bit-equal", "recomputed, "),
+    ("part alone", "recompute-bit-equal", "with part recurrence recomputed, other bits come out: the gradient of "),
     ("unused", "recompute-bit-equal", 'it declares the part "unused" for recompute, which no block of it runs'),
 ):
     tests = json.loads(trial.run("plugins", "check", fixture, "--include", test, "--json", fault=fault, code=1))["tests"]

@@ -11,7 +11,33 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
+sys.path.append(os.environ["MEGAHOST_SOURCE"] + "/tests/cli")
+import hub
+
+SMALL = """
+plugins = ["{plugin}"]
+precision = "fp32"
+[model]
+use = "model"
+layers = 2
+hidden = 32
+heads = 4
+seq_length = 32
+[data]
+use = "mock"
+[tokenizer]
+use = "bytes"
+[optimizer]
+use = "adamw"
+lr = 0.001
+[batch]
+global = 4
+[train]
+iters = 2
+eval_iters = 1
+"""
 # Faults of the file itself.
 FILES = {
     "entry-only-export": "exports.so",
@@ -30,6 +56,7 @@ SAID = {
     "entry-only-export": "it exports helper_of_a_plugin, ",
     "entry-only-export:visible": " more, which other plugins and LibTorch may have too",
     "offers-tried": "corpus of-file: it could not be made, so most tests left it out: it needs --set data.file=VALUE: cannot read",
+    "forward-shape-and-dtype:outputs": 'without labels its head returns no "absent"',
     "no-fast-math": "it was compiled with -ffast-math",
     "no-fast-math:linked": "flush denormal numbers to zero",
     "values-finite:silent": "it threw sound::Silent",
@@ -73,6 +100,35 @@ def left_out(folder, fault, says):
     return names
 
 
+def runs(folder):
+    """The faults that the program itself finds: a layer that mixes tokens, and a name that the model has not."""
+    wrong = []
+
+    def expect(fault, status, said, *words):
+        result = subprocess.run([os.environ["MEGAHOST"], *words], env=os.environ | {"MH_FAULT": fault, "MH_ALONE": ""}, cwd=temporary, text=True,
+                                capture_output=True)
+        print(f"{fault} {words[0]}: {result.stderr}")
+        if result.returncode != status or said not in result.stderr or "bug in megahost" in result.stderr:
+            wrong.append(f"{fault} {words}: status {result.returncode}, expected {status} and {said!r} in\n{result.stderr}")
+
+    with tempfile.TemporaryDirectory() as temporary:
+        (pathlib.Path(temporary) / "small.toml").write_text(SMALL.format(plugin=(folder / "faulty.so").resolve()))
+        expect("layouts-match:mixing", 1, SAID["layouts-match:mixing"], "run", "small.toml", "--run-dir", "mixed", "--checking",
+               "--nproc", "2", "--set", "parallel.context=2")
+        # Weights by the names of a plugin, in which one has a letter too many.
+        layer = {"attention_norm": [768], "attention.q": [768, 768], "attention.k": [768, 768], "attention.v": [768, 768],
+                 "attention.out": [768, 768], "mlp_norm": [768], "mlp.up": [3072, 768], "mlp.down": [768, 3072]}
+        tensors = [("embedding.word.weight", [256, 768]), ("embedding.position.weight", [32, 768])]
+        for name, sizes in (*((f"layers.0.{part}", sizes) for part, sizes in layer.items()), ("head.norm", [768])):
+            tensors += [(f"{name}.weight", sizes), (f"{name}.bias", sizes[:1])]
+        hub.write(pathlib.Path(temporary) / "weights", {"model_type": "faulty", "n_layer": 1},
+                  [(f"theirs.{name}", sizes) for name, sizes in tensors], zeros=True)
+        words = ("eval", "small.toml", "--weights", "weights", "--set", "model.hidden=768", "--set", "model.heads=12", "--set",
+                 "model.layers=1", "--set", "precision=fp32")
+        expect("hugging-face-names", 1, "to layers.0.mlp.upp.weight, which its model does not have", *words)
+    return wrong
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     others = "--others" in sys.argv
@@ -109,6 +165,13 @@ def main():
         wrong.append(f"a plugin that was built with -O0 fails {failed}")
     if left_out(folder, ":lossy", "it says that texts come back changed") != ["decode-encode"]:
         wrong.append("a lossy tokenizer")
+    # A layer that shifts tokens by itself.
+    shifted = ("layouts-match", "cached-generation", "documents-apart")
+    _, failed = check(folder, ":shifted", *(word for test in shifted for word in ("--include", test)))
+    print(f":shifted: {failed}")
+    if sorted(failed) != sorted(shifted):
+        wrong.append(f"a layer that shifts tokens by itself fails {failed}")
+    wrong += runs(folder)
     sizes = left_out(folder, ":sizes", "it refuses the sizes of these tests (layers 2, ")
     if "grad-check" not in sizes or "cached-generation" not in sizes:
         wrong.append(f"a model that refuses small sizes: {sizes}")

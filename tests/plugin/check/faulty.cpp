@@ -18,6 +18,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -119,7 +120,9 @@ public:
     if (fault("meta-device:values") && small) {
       x = x + 0 * x.detach().nonzero().sum().to(x.scalar_type());
     }
-    if (fault("meta-device:segments") && small && context.has_array("segments") &&
+    const bool packed = context.has_array("segments") && context.has_array("positions") &&
+                        context.has_array("loss_mask");
+    if (fault("meta-device:segments") && small && packed &&
         context.array("segments").max().item<int64_t>() < 0) {
       x = x * 0.5;
     }
@@ -134,6 +137,9 @@ public:
     }
     if (fault("layouts-match:mixing") && context.mesh().size(mh::MeshAxis::cp) > 1) {
       x = x + 0.01 * x.mean(0, /*keepdim=*/true);
+    }
+    if (fault(":shifted")) { // each token's row takes part of the one before it, whoever holds that
+      x = x + 0.1 * at::constant_pad_nd(x, {0, 0, 0, 0, 1, 0}).narrow(0, 0, x.size(0));
     }
     if (fault("cached-generation") && context.mode().kv_cache != nullptr &&
         context.batch().seq == 1) {
@@ -164,6 +170,14 @@ public:
     if (fault(":sizes") && config.hidden % 64 != 0) {
       throw mh::Error("model.hidden is no multiple of 64", "choose one");
     }
+  }
+
+  std::vector<std::string> outputs() const override {
+    auto names = Decoder::outputs();
+    if (fault("forward-shape-and-dtype:outputs")) {
+      names.emplace_back("absent");
+    }
+    return names;
   }
 
   /// Every parameter by its own name.
@@ -338,6 +352,9 @@ public:
   Somewhere(const None&, const Args&) {}
 
   std::optional<mh::World> detect() const override {
+    if (std::getenv("MH_ALONE") != nullptr) { // where a test runs the program
+      return std::nullopt;
+    }
     mh::World world{.rank = 1, .size = 4, .local_rank = 1, .local_size = 4};
     world.rank = fault("world-consistent") ? 4 : 1;
     return world;

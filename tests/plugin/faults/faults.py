@@ -82,6 +82,9 @@ CASES = [
     ("torch forward", (), 1, f"(in {FORWARD})"),
     ("segfault forward", TWO, 128 + 11, "rank"),  # "rank 1 of 2 was", or "all 2 ranks were"
     ("segfault forward", TWO, 128 + 11, f" ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
+    ("terminate forward", TWO, 128 + 6,
+     f" ended by signal 6 (Aborted) in a thread of plugin org.example.faults, while another was in {FORWARD}"),
+    ("thrown forward", TWO, 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: "),
     ("terminate update", TWO, 128 + 6, " ended by signal 6 (Aborted) in a thread of plugin org.example.faults"),
     ("thrown update", TWO, 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
 ]

@@ -1,7 +1,7 @@
 -- GPT-2, the smallest of the four: 124 million parameters. gpt2_124m.toml says the same in TOML.
 --
 -- Sizes come from a preset, a row of recipes/presets/models.toml: 12 layers, hidden 768, 12 heads, 1,024
--- tokens. What stands here wins over the preset. Lua adds arithmetic: the batch is counted in tokens below.
+-- tokens. Keys here win over the preset. Lua adds arithmetic: the batch is counted in tokens below.
 
 local seq_length = 1024
 local tokens_per_step = 512 * 1024

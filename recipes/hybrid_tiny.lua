@@ -18,7 +18,7 @@ return {
     pattern = "M-M*-M-",
     layers = 7,
     hidden = 320,
-    heads = 5, -- of attention, 64 numbers each
+    heads = 5, -- attention's, 64 numbers each
     ffn_hidden = 960,
     mamba_heads = 10, -- 64 numbers each, twice as wide as the stream
     mamba_state = 64,

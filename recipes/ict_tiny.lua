@@ -7,7 +7,7 @@
 --
 -- The comment of a function is the query, the function without it the block that is to be found: the inverse cloze task
 -- (ICT) on source code. `top-1 accuracy` is the share of comments whose function has the best score of the 64 of a
--- microbatch. Of 864 functions that it has not seen it has the right one first for more than 12% of their comments, and among
+-- microbatch. Among 864 functions that it has not seen it has the right one first for more than 12% of their comments, and among
 -- the first 20 for more than 35% (chance: 0.1% and 2.3%); 20% and 48% were measured.
 
 local iters = machine.bf16 and 700 or 400

@@ -5,7 +5,7 @@
 --   megahost run recipes/quickstart.lua --set train.iters=50 --set optimizer.lr=3e-4
 --   megahost recipe show recipes/quickstart.lua     every value, those not written here too
 --
--- A recipe is a Lua file that returns one table. What is left out has a default.
+-- A recipe is a Lua file that returns one table. A key that is left out has a default.
 
 -- Optimizer steps: what fits into three minutes. `precision = "auto"` below follows the same fact.
 local iters = machine.bf16 and 640 or 360

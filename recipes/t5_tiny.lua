@@ -15,7 +15,7 @@ return {
   model = {
     use = "t5",
     encoder_layers = 3,
-    layers = 3, -- of the decoder
+    layers = 3, -- the decoder's
     hidden = 320,
     heads = 5,
     head_dim = 64,

@@ -93,7 +93,7 @@ Device::Args arguments<Device>(uint64_t) {
 
 template <>
 CheckpointFormat::Args arguments<CheckpointFormat>(uint64_t) {
-  return {};
+  return {.storage = local_storage()};
 }
 
 template <>

@@ -27,8 +27,7 @@ Error out_of_memory(uint64_t bytes) {
   }
   return Error(
       text,
-      "lower batch.micro or model.seq_length, recompute more (recompute.use = \"full\"), or choose "
-      "a "
+      "lower batch.micro or model.seq_length, recompute more (megahost help recompute), or choose a "
       "smaller model",
       exit_code::memory
   );

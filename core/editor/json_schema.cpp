@@ -104,8 +104,8 @@ std::vector<std::string> required(const Schema& schema) {
 
 class RecipeSchema {
 public:
-  explicit RecipeSchema(const RecipeWords& words)
-      : words_(words) {}
+  explicit RecipeSchema(const RecipeParts& parts)
+      : parts_(parts) {}
 
   Json make() {
     Json top = closed(recipe_schema(), "");
@@ -121,7 +121,7 @@ public:
     for (const std::string& name : section_names()) {
       const PluginSectionInfo* section = plugin_section(name);
       if (section == nullptr) {
-        const Schema schema = shared_schema(name, words_.plugins);
+        const Schema schema = shared_schema(name, parts_.plugins);
         definitions_[name] = closed(schema, section_doc(name));
         name_plugins(schema, definitions_[name]["properties"]);
         properties[name] = refer(name);
@@ -162,7 +162,7 @@ private:
       if (!field.default_value.is_null()) {
         names.push_back(field.default_value.as_string());
       }
-      for (const Registry::Entry* entry : words_.of(*field.names)) {
+      for (const Registry::Entry* entry : parts_.of(*field.names)) {
         if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
           names.push_back(entry->name);
         }
@@ -194,7 +194,7 @@ private:
   void plugin_section_of(const PluginSectionInfo& section) {
     const std::string name(section.name);
     Json whole = Json::array(), with_use = Json::array(), any = Json::array();
-    for (const Registry::Entry* entry : words_.of(section.kind)) {
+    for (const Registry::Entry* entry : parts_.of(section.kind)) {
       const Schema schema = with_plugin(core_schema(name), entry->schema);
       const std::string table = name + "." + entry->name;
       definitions_[table] = closed(schema, entry->summary);
@@ -229,10 +229,10 @@ private:
 
   std::vector<std::string> preset_names(bool layouts) const {
     std::vector<std::string> names;
-    for (const Preset& preset : words_.presets) {
+    for (const Preset& preset : parts_.presets) {
       names.push_back(preset.name);
     }
-    for (const LayoutPreset& layout : words_.layouts) {
+    for (const LayoutPreset& layout : parts_.layouts) {
       if (layouts) {
         names.push_back(layout.name);
       }
@@ -243,7 +243,7 @@ private:
   /// The architecture is named, or the preset is one of it.
   Json use_or_preset(const Registry::Entry& entry) const {
     Json names = Json::array();
-    for (const Preset& preset : words_.presets) {
+    for (const Preset& preset : parts_.presets) {
       const Value* use = preset.model.find("use");
       if (use && use->is_string() && use->as_string() == entry.name) {
         names.push_back(preset.name);
@@ -258,13 +258,13 @@ private:
           {{"required", {"preset"}}, {"properties", {{"preset", {{"enum", std::move(names)}}}}}}}}};
   }
 
-  const RecipeWords& words_;
+  const RecipeParts& parts_;
   Json definitions_ = Json::object();
 };
 
 } // namespace
 
-std::vector<const Registry::Entry*> RecipeWords::of(Kind kind) const {
+std::vector<const Registry::Entry*> RecipeParts::of(Kind kind) const {
   std::vector<const Registry::Entry*> some;
   std::copy_if(
       plugins.begin(),
@@ -275,8 +275,8 @@ std::vector<const Registry::Entry*> RecipeWords::of(Kind kind) const {
   return some;
 }
 
-std::string json_schema(const RecipeWords& words) {
-  return RecipeSchema(words).make().dump(2) + "\n";
+std::string json_schema(const RecipeParts& parts) {
+  return RecipeSchema(parts).make().dump(2) + "\n";
 }
 
 } // namespace mh

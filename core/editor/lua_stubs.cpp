@@ -92,10 +92,10 @@ std::string head(const std::string& name, const std::string& doc) {
 }
 
 /// One class per plugin, and the section as one of them.
-std::string plugin_section_text(const PluginSectionInfo& section, const RecipeWords& words) {
+std::string plugin_section_text(const PluginSectionInfo& section, const RecipeParts& parts) {
   const std::string name(section.name);
   std::string text, alias;
-  for (const Registry::Entry* entry : words.of(section.kind)) {
+  for (const Registry::Entry* entry : parts.of(section.kind)) {
     text += head(name + "." + entry->name, entry->summary);
     for (const Field& field : with_plugin(core_schema(name), entry->schema).fields) {
       text += field.name == "use"
@@ -111,13 +111,13 @@ std::string plugin_section_text(const PluginSectionInfo& section, const RecipeWo
 }
 
 /// The type of a key whose value is a plugin: names, and tables of those that have options.
-std::string plugin_type(const Field& field, const RecipeWords& words) {
+std::string plugin_type(const Field& field, const RecipeParts& parts) {
   std::vector<std::string> names;
   if (!field.default_value.is_null()) {
     names.push_back(field.default_value.as_string());
   }
   std::string tables;
-  for (const Registry::Entry* entry : words.of(*field.names)) {
+  for (const Registry::Entry* entry : parts.of(*field.names)) {
     if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
       names.push_back(entry->name);
     }
@@ -130,15 +130,15 @@ std::string plugin_type(const Field& field, const RecipeWords& words) {
   return (names.empty() ? "string" : words_type(names)) + tables;
 }
 
-std::string core_section_text(const std::string& name, const RecipeWords& words) {
+std::string core_section_text(const std::string& name, const RecipeParts& parts) {
   std::string text = head(name, section_doc(name));
-  for (const Field& field : shared_schema(name, words.plugins).fields) {
-    text += field.names ? member(field, plugin_type(field, words)) : member(field);
+  for (const Field& field : shared_schema(name, parts.plugins).fields) {
+    text += field.names ? member(field, plugin_type(field, parts)) : member(field);
   }
   return text;
 }
 
-std::string recipe_text(const RecipeWords& words) {
+std::string recipe_text(const RecipeParts& parts) {
   std::string text = head("sweep", recipe_schema().find("sweep")->doc);
   for (const Field& field : sweep_schema().fields) {
     text += member(field, "table");
@@ -147,7 +147,7 @@ std::string recipe_text(const RecipeWords& words) {
   for (const Field& field : recipe_schema().fields) {
     const auto& sections = section_names();
     const bool section = std::find(sections.begin(), sections.end(), field.name) != sections.end();
-    text += field.names               ? member(field, plugin_type(field, words))
+    text += field.names               ? member(field, plugin_type(field, parts))
             : field.name == "extends" ? member(field, "string | string[]")
             : field.name == "preset"  ? member(field, "string | string[]")
             : field.name == "sweep"   ? member(field, "megahost.sweep")
@@ -189,18 +189,18 @@ machine = {}
 
 } // namespace
 
-std::string lua_stubs(const RecipeWords& words) {
+std::string lua_stubs(const RecipeParts& parts) {
   std::vector<std::string> presets;
-  for (const Preset& preset : words.presets) {
+  for (const Preset& preset : parts.presets) {
     presets.push_back(preset.name);
   }
   std::string text = std::string(kHead) + "\n---@alias megahost.preset " +
                      (presets.empty() ? "string" : words_type(presets)) + "\n";
   for (const std::string& name : section_names()) {
     const PluginSectionInfo* section = plugin_section(name);
-    text += section ? plugin_section_text(*section, words) : core_section_text(name, words);
+    text += section ? plugin_section_text(*section, parts) : core_section_text(name, parts);
   }
-  return text + recipe_text(words) + kFunctions;
+  return text + recipe_text(parts) + kFunctions;
 }
 
 std::string luarc(const std::string& stubs) {

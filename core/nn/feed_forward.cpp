@@ -93,6 +93,7 @@ std::span<const ActivationInfo> activations() {
       {"geglu_tanh", true, "gelu_tanh", nullptr},
       {"swiglu_clamped", true, "", [](const at::Tensor& x) { return ClampedSwiglu::apply(x); }},
   }};
+  static_assert(all.size() == static_cast<size_t>(ActivationKind::swiglu_clamped) + 1);
   return all;
 }
 

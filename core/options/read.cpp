@@ -27,13 +27,13 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-/// Loads a recipe and opens its plugins.
 void warn_of_shadows(Host& host) {
   for (const auto& sentence : open_shadows(host)) {
     warn(sentence);
   }
 }
 
+/// Loads a recipe and opens its plugins.
 Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   open_plugins(loaded, host);

@@ -34,7 +34,7 @@ PluginLookup plugin_lookup(Host& host) {
       .known = [&](Kind kind) { return host.known(kind); }};
 }
 
-RecipeWords recipe_words(Host& host) {
+RecipeParts recipe_parts(Host& host) {
   ReadOptions options;
   options.roots = recipe_folders();
   return {open_all(host), load_presets(options), load_layouts(options)};

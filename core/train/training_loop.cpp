@@ -44,19 +44,19 @@ void TrainedWeights::update(const Update& update) {
 
 // An error of the disk although the checkpoint is whole (an old one that cannot be removed) is no
 // failure of the save, and there is no run log here to keep it.
-void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const {
+void TrainedWeights::save(const std::filesystem::path& run, int64_t step, Storage& storage) const {
   std::vector<std::string> notes;
   Progress progress;
   progress.step = step;
-  save_checkpoint(
-      NativeFormat({}, {}), run, progress, held_->weights, /*retention=*/{}, notes, held_->ranks()
-  );
+  const NativeFormat format({}, {.storage = storage});
+  save_checkpoint(format, run, progress, held_->weights, /*retention=*/{}, notes, held_->ranks());
 }
 
-std::optional<int64_t> TrainedWeights::load(const std::filesystem::path& run) {
+std::optional<int64_t> TrainedWeights::load(const std::filesystem::path& run, Storage& storage) {
   std::vector<std::string> notes;
-  const auto progress =
-      load_checkpoint(NativeFormat({}, {}), run, held_->weights, notes, held_->ranks());
+  const auto progress = load_checkpoint(
+      NativeFormat({}, {.storage = storage}), run, held_->weights, notes, held_->ranks()
+  );
   if (progress) {
     held_->gradients.share_parameters();
     held_->gradients.wait_for_all();

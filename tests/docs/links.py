@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Links between the pages of the tree lead to files that are there, and to headings that are there.
+"""Links between the pages of the tree lead to files that are there, and to headings that are there; the README is short.
 
 usage: links.py SOURCE
 """
@@ -31,6 +31,10 @@ def main():
             if not file.exists() or (heading and heading not in anchors(file)):
                 wrong.append(f"{page.relative_to(source)}: {target}")
     print(f"{links} links of {len(pages)} pages", *wrong, sep="\n")
+    lines = len((source / "README.md").read_text().splitlines())
+    if lines > 200:
+        wrong.append(f"README.md has {lines} lines; what is more than 200 belongs into a guide")
+        print(wrong[-1])
     sys.exit(bool(wrong) or not links)
 
 

@@ -158,6 +158,14 @@ TEST_CASE("mixers of Mamba-2 and gated DeltaNet, and the states that they pass a
   compare_mixers("G*-");
 }
 
+TEST_CASE("encoders, encoder-decoders and the two towers of a retriever") {
+  for (const char* model : {"bert", "t5", "retriever"}) {
+    const std::string use = std::string("model.use=") + model;
+    compare({use, "precision=bf16"}, "");
+    compare({use}, "data=2,tensor=2,sequence=true,zero=1");
+  }
+}
+
 TEST_CASE("pipelines: every schedule") {
   compare({}, "pipeline=2");
   compare({}, "pipeline=4");

@@ -75,7 +75,7 @@ IN_SENTENCES = {
     "core/checkpoint_commands/export.cpp": {"dcp": "an option in a hint"},
     "core/bench/calibrate.cpp": {"gpt llama": "recipes that measure this machine"},
     "core/bench/gpu.cpp": {"adamw mock decay_iters": "recipes that it runs"},
-    "core/corpora/prepare.cpp": {"gpt2": "an example in a hint"},
+    "core/corpora/prepare.cpp": {"gpt2": "an example in a hint", "indexed": "the corpus that reads what it writes, in a recipe for it"},
     "core/editor/lua_stubs.cpp": {"llama": "an example in what it writes"},
     "core/checkpoint/xser_write.cpp": {"xser": "the format in a hint"},
     "core/checkpoint_commands/megatron_state.cpp": {"min_lr warmup_share": "keys that Megatron-LM has, too"},
@@ -135,6 +135,12 @@ def in_sentences(text):
         yield from (word for word in re.findall(r"[\w-]+", string) if word != string)
 
 
+def quoted(text):
+    """Quoted words within a source's strings, which are values and no words of a sentence."""
+    for string, _ in strings_of(text):
+        yield from re.findall(r'\\?"([\w-]+)\\?"', string)
+
+
 def check_the_check():
     """Sources that it has to see names in, and sources without one."""
     known = {"tensor", "zb-v", "context_method", "moe"}
@@ -143,6 +149,7 @@ def check_the_check():
         assert set(words_of(text, known)) & known, f"{text} passes"
     for text in ('f(R"(an example\nof "moe")")', 'f(R"x(of )" moe)x")', 'f("use moe")'):
         assert set(in_sentences(text)) & known, f"{text} passes"
+    assert set(quoted('f("set recompute.use = \\"tensor\\"")')) & known
     for text in ('// f("moe")', '#include "moe.hpp"', 'name.starts_with("x-")', 'f("http://a") // "moe"', '/* "moe" */'):
         assert not (set(words_of(text, known)) | set(in_sentences(text))) & known, f"{text} fails"
 
@@ -164,7 +171,8 @@ def main():
         place = next((key for key in IN_SENTENCES if path.startswith(key)), path)
         text = file.read_text()
         for key, table, words in ((path, ALLOWED, set(words_of(text, known)) & known - ORDINARY.keys()),
-                                  (place, IN_SENTENCES, set(in_sentences(text)) & known - ORDINARY.keys() - ENGLISH)):
+                                  (place, IN_SENTENCES, (set(in_sentences(text)) & known - ORDINARY.keys() - ENGLISH) |
+                                   (set(quoted(text)) & known - ORDINARY.keys()))):
             for word in sorted(words):
                 reason = reason_of(table.get(key, {}), word)
                 if reason is None:

@@ -69,6 +69,7 @@ assert planned("by-store") == planned("cpu")
 text = run("plan", "small.toml", "--set", "device=unplanned", code=2)
 assert 'device "unplanned" does not say which machine it is planned for' in text and "--on NAME" in text
 run("plan", "small.toml", "--on", "a100")
+run("plan", "small.toml", "--on", "a100", "--set", "device=unplanned") # by the plain forms of operators
 # The meaning of "auto" for a device is the one that the device states.
 def automatic(device):
     text = run("recipe", "show", "small.toml", "--set", f"device={device}", "--set", "precision=auto")

@@ -258,14 +258,14 @@ Schema Plugins::section(std::string_view name) const {
   return shared_schema(name, of(Kind::strategy));
 }
 
-RecipeWords Plugins::words() const {
-  RecipeWords words;
+RecipeParts Plugins::parts() const {
+  RecipeParts parts;
   for (const Registry::Entry& entry : schemas_) {
-    words.plugins.push_back(&entry);
+    parts.plugins.push_back(&entry);
   }
-  words.presets = load_presets(options());
-  words.layouts = load_layouts(options());
-  return words;
+  parts.presets = load_presets(options());
+  parts.layouts = load_layouts(options());
+  return parts;
 }
 
 std::filesystem::path recipes() {

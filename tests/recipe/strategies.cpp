@@ -119,7 +119,7 @@ public:
     return explain_recipe(loaded(lines), resolved(lines), key);
   }
 
-  [[nodiscard]] RecipeWords words() const { return plugins_.words(); }
+  [[nodiscard]] RecipeParts parts() const { return plugins_.parts(); }
 
   [[nodiscard]] PluginLookup lookup() const { return plugins_.lookup(); }
 
@@ -214,8 +214,8 @@ TEST_CASE("a strategy's keys are checked, explained, and known to editors") {
       subject.explained("parallel = { mine = 2 }", "parallel.mine"),
       "parallel.mine = 2\n  ranks that share what is mine; integer, at least 1"
   ));
-  CHECK(holds(json_schema(subject.words()), "\"mine_vocab\""));
-  CHECK(holds(lua_stubs(subject.words()), "---@field mine? integer # ranks that share"));
+  CHECK(holds(json_schema(subject.parts()), "\"mine_vocab\""));
+  CHECK(holds(lua_stubs(subject.parts()), "---@field mine? integer # ranks that share"));
 }
 
 TEST_CASE("a device and a schedule take options") {
@@ -241,8 +241,8 @@ TEST_CASE("a device and a schedule take options") {
       "parallel.schedule.ahead is 0, expected at least 1"
   ));
   CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
-  CHECK(holds(json_schema(subject.words()), "\"peak\""));
-  CHECK(holds(lua_stubs(subject.words()), "peak?: number"));
+  CHECK(holds(json_schema(subject.parts()), "\"peak\""));
+  CHECK(holds(lua_stubs(subject.parts()), "peak?: number"));
 }
 
 TEST_CASE("options join the bare name of a plugin, and leave with another one") {
@@ -334,13 +334,13 @@ TEST_CASE("a launcher takes options, and is resolved before the rest of the reci
       subject.explained(lines, "launcher.port"),
       "launcher.port = 29500\n  where rank 0 listens; integer, at least 1 and at most 65535"
   ));
-  CHECK(holds(json_schema(subject.words()), "\"hosts\""));
-  CHECK(holds(lua_stubs(subject.words()), "port?: integer"));
+  CHECK(holds(json_schema(subject.parts()), "\"hosts\""));
+  CHECK(holds(lua_stubs(subject.parts()), "port?: integer"));
   // If there is none, no name is right, and none is wrong for an editor.
   const test::Plugins bare;
-  const auto schema = nlohmann::json::parse(json_schema(bare.words()));
+  const auto schema = nlohmann::json::parse(json_schema(bare.parts()));
   CHECK_FALSE(schema["properties"]["launcher"].contains("enum"));
-  CHECK(holds(lua_stubs(bare.words()), "---@field launcher? string #"));
+  CHECK(holds(lua_stubs(bare.parts()), "---@field launcher? string #"));
 }
 
 TEST_CASE("checkpoints are written in a format that writes") {

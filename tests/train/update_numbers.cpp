@@ -18,12 +18,17 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 using mh::Number;
 using mh::Table;
 using mh::UpdateItem;
 using mh::test::refusal;
+
+static_assert(
+    !std::is_copy_constructible_v<mh::Weights>, "a copy's tensors would be the same ones"
+);
 
 namespace {
 

@@ -102,7 +102,7 @@ Page plugin_page(const Registry::Entry& entry) {
   );
 }
 
-Page recipe_page(const RecipeWords& words) {
+Page recipe_page(const RecipeParts& parts) {
   Schema top = recipe_schema();
   for (Field& field : top.fields) {
     const auto& sections = section_names();
@@ -116,10 +116,10 @@ Page recipe_page(const RecipeWords& words) {
                      field_table(top, "");
   for (const std::string& name : section_names()) {
     text += "## " + name + "\n\n" + section_doc(name) + "\n\n" +
-            field_table(shared_schema(name, words.plugins), name.c_str());
+            field_table(shared_schema(name, parts.plugins), name.c_str());
     if (const PluginSectionInfo* section = plugin_section(name)) {
       text += "Plugins:\n\n";
-      for (const Registry::Entry* entry : words.of(section->kind)) {
+      for (const Registry::Entry* entry : parts.of(section->kind)) {
         text += "- [" + entry->name + "](plugins/" + std::string(info(entry->kind).name) + "-" +
                 entry->name + ".md): " + entry->summary +
                 (entry->name == section->default_use ? " (taken where none is named)" : "") + "\n";
@@ -228,7 +228,7 @@ Page index_page(const std::vector<Page>& pages) {
 
 } // namespace
 
-std::vector<Page> reference_pages(const RecipeWords& words, const std::filesystem::path& headers) {
+std::vector<Page> reference_pages(const RecipeParts& parts, const std::filesystem::path& headers) {
   std::vector<Page> pages;
   for (const Topic& topic : topics()) {
     pages.push_back(page(
@@ -240,9 +240,9 @@ std::vector<Page> reference_pages(const RecipeWords& words, const std::filesyste
   for (const Command& command : commands()) {
     pages.push_back(command_page(command));
   }
-  pages.push_back(recipe_page(words));
+  pages.push_back(recipe_page(parts));
   pages.push_back(arguments_page());
-  for (const Registry::Entry* entry : words.plugins) {
+  for (const Registry::Entry* entry : parts.plugins) {
     pages.push_back(plugin_page(*entry));
   }
   for (Page& header : header_pages(headers)) {

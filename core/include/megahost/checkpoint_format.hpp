@@ -139,7 +139,7 @@ public:
   static constexpr Kind kKind = Kind::checkpoint_format;
 
   struct Args {
-    Storage& storage = local_storage(); ///< outlives the format
+    Storage& storage; ///< outlives the format
   };
 
   virtual ~CheckpointFormat();

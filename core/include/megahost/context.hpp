@@ -217,10 +217,10 @@ private:
   /// The name of the current sequence's array.
   [[nodiscard]] std::string of_sequence(std::string_view array) const;
 
-  const Mesh* mesh_;
-  const Rules* rules_;
-  const Batch* batch_;
-  StepMode mode_;
+  const Mesh* const mesh_;
+  const Rules* const rules_;
+  const Batch* const batch_;
+  const StepMode mode_;
 
   std::shared_ptr<CachedTensors> cached_;
   std::string sequence_;       // whose tokens are meant now

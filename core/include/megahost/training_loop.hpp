@@ -24,6 +24,7 @@
 #include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
+#include "megahost/storage.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -61,12 +62,13 @@ public:
   /// `megahost eval --weights` reads it too.
   ///
   /// Throws:  mh::Error (exit code 5) naming path and cause
-  void save(const std::filesystem::path& run, int64_t step) const;
+  void
+  save(const std::filesystem::path& run, int64_t step, Storage& storage = local_storage()) const;
 
   /// Loads the newest whole checkpoint of a run folder; returns its step, nothing if there is none.
   ///
   /// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
-  std::optional<int64_t> load(const std::filesystem::path& run);
+  std::optional<int64_t> load(const std::filesystem::path& run, Storage& storage = local_storage());
 
 private:
   struct Held;

@@ -35,6 +35,7 @@ inline constexpr std::array<NormInfo, 4> kNorms{{
     {"rmsnorm_1p", false, false, false, true},
     {"layernorm_no_bias", true, false, false, false},
 }};
+static_assert(kNorms.size() == static_cast<size_t>(NormKind::layernorm_no_bias) + 1);
 
 [[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
   return kNorms[static_cast<size_t>(kind)];

@@ -2,7 +2,8 @@
 """Runs a test whose starts of the program find LibTorch loaded: each is a copy of one process that has loaded it, and goes
 on with the program's own main.
 
-usage: warm.py SERVER CLIENT COMMAND...   SERVER is preloaded into $MEGAHOST; COMMAND sees CLIENT as $MEGAHOST
+usage: warm.py SERVER CLIENT COMMAND...   SERVER is preloaded into $MEGAHOST; COMMAND sees CLIENT as $MEGAHOST.
+       warm.py - - COMMAND...             runs it as it is: a sanitizer wants to be the first library
 """
 
 import os
@@ -14,8 +15,10 @@ import tempfile
 
 
 def main():
-    server, client = map(os.path.abspath, sys.argv[1:3])
     command = sys.argv[3:]
+    if sys.argv[1] == "-":
+        os.execvp(command[0], command)
+    server, client = map(os.path.abspath, sys.argv[1:3])
     program = os.environ["MEGAHOST"]
     with tempfile.TemporaryDirectory(prefix="warm-") as folder, socket.socket(socket.AF_UNIX) as listening:
         name = str(pathlib.Path(folder) / "starts")

@@ -12,7 +12,8 @@
 int main(int, char** arguments) {
   mh::Host host;
   host.load(arguments[1]);
-  const auto format = host.make<mh::CheckpointFormat>("@name@");
+  const auto format =
+      host.make<mh::CheckpointFormat>("@name@", mh::Table(), {.storage = host.storage()});
   std::string folder = std::filesystem::temp_directory_path() / "@name@-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {
     return 1;

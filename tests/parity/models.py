@@ -321,10 +321,10 @@ CASES = [
     nemotron("nemotron-h", "M-M*-", {}),
     nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
              mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
-    nemotron("nemotron-h-latent", "ME*-E", dict(SIGMOID_EXPERTS, expert_latent=20, router_scale=2.5, router_groups=2),
-             dict(shard="60KB"), n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+    nemotron("nemotron-h-latent", "ME*-E", dict(SIGMOID_EXPERTS, experts_per_token=2, expert_latent=20, router_scale=2.5, router_groups=2),
+             dict(shard="60KB"), n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
              moe_shared_expert_intermediate_size=40, moe_latent_size=20, routed_scaling_factor=2.5, n_group=2, topk_group=1),
-    nemotron("nemotron-h-experts", "EM", dict(SIGMOID_EXPERTS, router_normalise=False), n_routed_experts=6, num_experts_per_tok=3,
+    nemotron("nemotron-h-experts", "E*M", dict(SIGMOID_EXPERTS, router_normalise=False), n_routed_experts=6, num_experts_per_tok=3,
              moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, norm_topk_prob=False),
     qwen3_next("qwen3-next", "GE*EG-", {}),
     # Attention alone: behind a norm whose eps is small to it, the gradient of a decay is a small difference of large numbers.

@@ -53,9 +53,10 @@ int standard(int file) {
 
 int main(int argc, char** argv) {
   // Ranks are started with the command line of the process, which a copy of the server has not.
-  const bool ranks = std::any_of(argv, argv + argc, [](const std::string& word) {
-    return word.starts_with("--nproc");
-  });
+  const bool checks = argc > 1 && std::string(argv[1]) == "check"; // layouts on ranks of its own
+  const bool ranks = checks || std::any_of(argv, argv + argc, [](const std::string& word) {
+                       return word.starts_with("--nproc");
+                     });
   const int server = ranks ? -1 : connected();
   if (server < 0) {
     const char* program = std::getenv("MEGAHOST_WARM_PROGRAM");

@@ -424,8 +424,9 @@ std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   if (c.positions != "none" || c.norm != "rmsnorm" || (c.bias && !only_mamba) ||
       (c.tied && !only_mamba) || (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (feeds_forward && is_gated(activation_kind(c.activation))) ||
-      (has(kMixture) && (c.router != "sigmoid" || !c.shared_hidden))) {
-    return {};
+      (has(kMixture) && (c.router != "sigmoid" || !c.shared_hidden)) ||
+      (c.router_groups > 1 && c.experts_per_token / c.router_groups_chosen != 2)) {
+    return {}; // a group is as good as its two best experts there
   }
   std::vector<HfTensor> map{
       {"backbone.embeddings.weight", {"embedding.word.weight"}},

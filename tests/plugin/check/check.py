@@ -113,7 +113,7 @@ def runs(folder):
 
     with tempfile.TemporaryDirectory() as temporary:
         (pathlib.Path(temporary) / "small.toml").write_text(SMALL.format(plugin=(folder / "faulty.so").resolve()))
-        expect("layouts-match:mixing", 1, SAID["layouts-match:mixing"], "run", "small.toml", "--run-dir", "mixed", "--checking",
+        expect("layouts-match:mixing", 6, SAID["layouts-match:mixing"], "run", "small.toml", "--run-dir", "mixed", "--checking",
                "--nproc", "2", "--set", "parallel.context=2")
         # Weights by the names of a plugin, in which one has a letter too many.
         layer = {"attention_norm": [768], "attention.q": [768, 768], "attention.k": [768, 768], "attention.v": [768, 768],
@@ -124,8 +124,8 @@ def runs(folder):
         hub.write(pathlib.Path(temporary) / "weights", {"model_type": "faulty", "n_layer": 1},
                   [(f"theirs.{name}", sizes) for name, sizes in tensors], zeros=True)
         words = ("eval", "small.toml", "--weights", "weights", "--set", "model.hidden=768", "--set", "model.heads=12", "--set",
-                 "model.layers=1", "--set", "precision=fp32")
-        expect("hugging-face-names", 1, "to layers.0.mlp.upp.weight, which its model does not have", *words)
+                 "model.layers=1", "--allow-change", "model.vocab")
+        expect("hugging-face-names", 1, "the architecture's plugin names no tensor of Hugging Face for layers.0.mlp.up.weight", *words)
     return wrong
 
 

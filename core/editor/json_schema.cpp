@@ -1,5 +1,5 @@
-#include "core/language/json_value.hpp"
 #include "core/editor/editor.hpp"
+#include "core/language/json_value.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 

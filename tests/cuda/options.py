@@ -63,7 +63,7 @@ llama train.deterministic=true batch.rampup_start=1 batch.rampup_increment=1 bat
 moe model.router=topk_softmax model.balance=["auxiliary","bias"] model.balance_bias_rate=0.01
 moe model.router=softmax_topk model.balance=["sequence"] model.balance_weight=0.1 model.z_weight=0.1 model.expert_hidden=32
 moe model.router=sigmoid model.router_normalise=true model.router_scale=2 model.router_groups=2 model.router_groups_chosen=1 model.balance=["global"]
-moe model.balance=["none"] model.shared_hidden=32 model.shared_gate=true model.first_dense=1 model.experts=4
+moe model.balance=["none"] model.shared_hidden=32 model.expert_latent=16 model.shared_gate=true model.first_dense=1 model.experts=4
 moe model.capacity_factor=1 model.capacity_drop=probability model.capacity_pad=true model.moe_every=2
 moe model.capacity_factor=1 model.capacity_drop=position model.capacity_pad=false model.moe_pattern=["moe","dense"]
 moe model.experts_per_token=1 model.router=sigmoid model.bias=true precision=fp8

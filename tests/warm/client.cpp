@@ -69,8 +69,7 @@ int main(int argc, char** argv) {
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH}) {
     sigaddset(&passed, number);
   }
-  sigset_t before;
-  sigprocmask(SIG_BLOCK, &passed, &before);
+  sigprocmask(SIG_BLOCK, &passed, nullptr);
   warm::Request request;
   for (char** word = argv; *word != nullptr; ++word) {
     request.words.emplace_back(*word);

@@ -77,9 +77,9 @@ int bench_table(const Invocation& invocation, Host& host) {
 constexpr const char* kLinksFile = "MEGAHOST_LINKS"; // where a rank of --calibrate writes
 
 /// Collectives between two processes of this machine, by way of a file.
-BenchTable measure_links(const std::string& file) {
+BenchTable measure_links(const Invocation& invocation, const std::string& file) {
   setenv(kLinksFile, file.c_str(), 1);
-  const int status = run_as_ranks(2);
+  const int status = run_as_ranks({.count = 2, .world = 2, .words = invocation.command_line});
   unsetenv(kLinksFile);
   if (status != 0) {
     throw Error("the ranks that measure collectives failed", "", status);
@@ -111,10 +111,10 @@ int run_link_rank(Host& host) {
   return 0;
 }
 
-int calibrate(Host& host) {
+int calibrate(const Invocation& invocation, Host& host) {
   const std::string file = calibration_file();
   make_directories(Path(file).parent_path());
-  const BenchTable links = measure_links(file + ".links");
+  const BenchTable links = measure_links(invocation, file + ".links");
   install_caching_allocator();
   ops::ensure_registered();
   Machine machine = calibrate_cpu(host);
@@ -148,7 +148,7 @@ int command_bench(const Invocation& invocation, Host& host) {
         "megahost bench needs another word, or --calibrate", "megahost bench --help lists them"
     );
   }
-  return is_spawned_rank() ? run_link_rank(host) : calibrate(host);
+  return is_spawned_rank() ? run_link_rank(host) : calibrate(invocation, host);
 }
 
 int command_bench_step(const Invocation& invocation, Host& host) {
@@ -203,7 +203,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
     return 0;
   }
   if (!found) {
-    return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
+    return run_as_ranks(invocation, world, recipe.comm.hang_after, read.files);
   }
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))

@@ -15,6 +15,8 @@ struct Invocation {
   /// Values by the option's name, "--set"; flags have none.
   std::map<std::string, std::vector<std::string>> options;
   std::string program = "megahost"; ///< how the user called the program
+  /// The words of this process, the program first: ranks that it starts get them, too.
+  std::vector<std::string> command_line{};
 
   [[nodiscard]] bool has(const std::string& option) const { return options.contains(option); }
 

@@ -65,8 +65,8 @@ int command_doctor(const Invocation& invocation, Host& host) {
     return look_at_ranks(invocation, host, *found);
   }
   if (invocation.has("--ranks")) {
-    const auto ended = run_ranks(ranks_to_start(number_option(invocation, "--ranks", 2, 2, kMost)));
-    return ended.failure ? report(*ended.failure) : ended.status;
+    const int64_t ranks = number_option(invocation, "--ranks", 2, 2, kMost);
+    return run_as_ranks(ranks_to_start(invocation, ranks));
   }
   for (const char* option : {"--on", "--disk", "--device"}) {
     if (invocation.has(option)) {

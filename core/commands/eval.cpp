@@ -341,7 +341,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   Recipe recipe = read.resolved.recipe;
   set_layout(recipe, world);
   if (!read.place && world > 1) {
-    return run_as_ranks(world, recipe.comm.hang_after, invocation.arguments.front(), read.files);
+    return run_as_ranks(invocation, world, recipe.comm.hang_after, read.files);
   }
   const auto processes = meet_ranks(read.place, recipe, host);
   const bool ids = invocation.has("--ids");

@@ -68,7 +68,7 @@ std::vector<std::string> words_to_go_on(std::vector<std::string> words) {
 
 int run_with_restarts(const RestartTerms& terms) {
   std::vector<FailedStart> failed;
-  std::vector<std::string> words;
+  std::vector<std::string> words = terms.words;
   while (true) {
     const RanksEnded ended = terms.start(words);
     if (!ended.failure) {
@@ -95,7 +95,7 @@ int run_with_restarts(const RestartTerms& terms) {
         );
     // Before it has taken its folder there is nothing to go on from but another run.
     if (std::filesystem::exists(metrics_file(terms.folder))) {
-      words = words_to_go_on(own_command_line());
+      words = words_to_go_on(terms.words);
     }
   }
 }

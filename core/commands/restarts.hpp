@@ -28,9 +28,10 @@ struct FailedStart {
 [[nodiscard]] std::vector<std::string> words_to_go_on(std::vector<std::string> words);
 
 struct RestartTerms {
-  int64_t most = 0;               ///< restarts
-  std::filesystem::path folder{}; ///< folder that the run takes
-  /// Starts the ranks with these words, none for those of this process, and waits for their end.
+  int64_t most = 0;                 ///< restarts
+  std::filesystem::path folder{};   ///< folder that the run takes
+  std::vector<std::string> words{}; ///< command line of the first start
+  /// Starts the ranks with these words, and waits for their end.
   std::function<RanksEnded(std::vector<std::string> words)> start{};
 };
 

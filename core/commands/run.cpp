@@ -158,7 +158,7 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
 RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64_t world) {
   constexpr int64_t kMost = 1'000'000;
   const Recipe& recipe = read.resolved.recipe;
-  StartedRanks ranks = ranks_to_start(world);
+  StartedRanks ranks = ranks_to_start(invocation, world);
   if (ranks.count != ranks.world) {
     throw Error(
         "--max-restarts is for a run whose ranks are all on this machine, and this is one node of " +
@@ -174,6 +174,7 @@ RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64
           resume_of(invocation, recipe) != Resume::no,
           names_folder(invocation, recipe)
       ),
+      .words = invocation.command_line,
       .start = [ranks,
                 after = recipe.comm.hang_after,
                 files = pack_files(invocation.arguments.front(), read.files)](auto words) mutable {
@@ -261,7 +262,7 @@ int command_run(const Invocation& invocation, Host& host) {
     return run_with_restarts(restart_terms(invocation, read, world));
   }
   if (!place && world > 1) {
-    return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
+    return run_as_ranks(invocation, world, recipe.comm.hang_after, read.files);
   }
   const auto processes = meet_ranks(place, recipe, host);
   if (invocation.has("--preflight")) {

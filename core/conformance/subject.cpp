@@ -5,7 +5,6 @@
 #include "core/conformance/layout_trial_file.hpp"
 #include "core/draw/report.hpp"
 #include "core/mesh/processes.hpp"
-#include "core/mesh/spawn.hpp"
 #include "core/options/read.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/handed_files.hpp"
@@ -76,6 +75,10 @@ Subject::Subject(const Invocation& invocation, Host& host)
   if (!invocation.arguments.empty()) {
     files_ = recipe_files(invocation.arguments.front(), {});
   }
+}
+
+StartedRanks Subject::ranks(int64_t count) const {
+  return {.count = count, .world = count, .words = invocation_.command_line};
 }
 
 std::string Subject::handed() const {
@@ -226,7 +229,7 @@ TrialResult trial_on_processes(
 ) {
   const TemporaryFolder folder("megahost-check");
   setenv(kTask, Json{layout.text, precision.name, folder.path().string()}.dump().c_str(), 1);
-  const int status = run_as_ranks(ranks, /*hang_after=*/10, subject.handed());
+  const int status = run_as_ranks(subject.ranks(ranks), /*hang_after=*/10, subject.handed());
   unsetenv(kTask);
   if (status != 0) {
     throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);

@@ -3,6 +3,7 @@
 
 #include "core/cli/invocation.hpp"
 #include "core/conformance/layout_trial.hpp"
+#include "core/mesh/spawn.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "megahost/corpus.hpp"
@@ -56,6 +57,9 @@ public:
 
   /// Its files as ranks that are processes are handed them; empty for --model.
   [[nodiscard]] std::string handed() const;
+
+  /// So many ranks of the command that asks, on this machine.
+  [[nodiscard]] StartedRanks ranks(int64_t count) const;
 
 private:
   enum class Data : uint8_t { made_up, of_recipe };

@@ -22,8 +22,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -141,7 +139,7 @@ Child start(int64_t local, const StartedRanks& ranks, const MeetingPoint& meetin
   if (meeting.socket >= 0) {
     fcntl(meeting.socket, F_SETFD, local == 0 ? 0 : FD_CLOEXEC);
   }
-  auto arguments = ranks.words.empty() ? own_command_line() : ranks.words;
+  auto words = ranks.words;
   auto variables = environment_of(local, ranks, meeting, ends[1], handed);
   Child child;
   child.errors = ends[0];
@@ -150,7 +148,7 @@ Child start(int64_t local, const StartedRanks& ranks, const MeetingPoint& meetin
       "/proc/self/exe",
       nullptr,
       nullptr,
-      exec_words(arguments).data(),
+      exec_words(words).data(),
       exec_words(variables).data()
   );
   if (errno != 0) {
@@ -335,18 +333,6 @@ private:
 
 } // namespace
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin < bytes.size();) {
-    const size_t end = std::min(bytes.find('\0', begin), bytes.size());
-    words.push_back(bytes.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 std::vector<char*> exec_words(std::vector<std::string>& words) {
   std::vector<char*> result;
   for (std::string& word : words) {
@@ -374,8 +360,8 @@ RanksEnded run_ranks(const StartedRanks& ranks, double hang_after, const std::st
   return Watch(std::move(children), ranks, hang_after).wait();
 }
 
-int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
-  const auto ended = run_ranks({.count = ranks, .world = ranks}, hang_after, handed);
+int run_as_ranks(const StartedRanks& ranks, double hang_after, const std::string& handed) {
+  const auto ended = run_ranks(ranks, hang_after, handed);
   return ended.failure ? report(*ended.failure) : ended.status;
 }
 

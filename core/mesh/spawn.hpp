@@ -20,7 +20,7 @@ struct StartedRanks {
   /// loopback.
   std::string master_address{};
   int master_port = 0;
-  std::vector<std::string> words{}; ///< their command line; empty: that of this process
+  std::vector<std::string> words{}; ///< their command line, the program first
 };
 
 /// How ranks ended that were started here.
@@ -29,7 +29,7 @@ struct RanksEnded {
   std::optional<Error> failure{}; ///< error of the rank that failed first, in words
 };
 
-/// Runs this process's own command line, or other words, on so many processes.
+/// Runs this program with these words on so many processes.
 ///
 /// The ranks of one machine meet at a socket on 127.0.0.1 that is opened here, so no port is ever
 /// taken twice. If one fails, the others are ended within seconds, and the error that came first is
@@ -40,13 +40,11 @@ struct RanksEnded {
 [[nodiscard]] RanksEnded
 run_ranks(const StartedRanks& ranks, double hang_after = 10, const std::string& handed = "");
 
-/// The same of all ranks of a run; a failure is shown.
+/// The same; a failure is shown.
 ///
 /// Returns: the exit status for the whole
-int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& handed = "");
-
-/// The words that this process was started with.
-[[nodiscard]] std::vector<std::string> own_command_line();
+[[nodiscard]] int
+run_as_ranks(const StartedRanks& ranks, double hang_after = 10, const std::string& handed = "");
 
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();

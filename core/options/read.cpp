@@ -158,8 +158,8 @@ RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
   return read_recipe_files(file, options);
 }
 
-StartedRanks ranks_to_start(int64_t ranks) {
-  StartedRanks started{.count = ranks, .world = ranks};
+StartedRanks ranks_to_start(const Invocation& invocation, int64_t ranks) {
+  StartedRanks started{.count = ranks, .world = ranks, .words = invocation.command_line};
   if (const auto node = find_node(process_environment())) {
     started.count = ranks / node->nodes;
     started.first = node->node * started.count;
@@ -170,10 +170,10 @@ StartedRanks ranks_to_start(int64_t ranks) {
 }
 
 int run_as_ranks(
-    int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files
+    const Invocation& invocation, int64_t ranks, double hang_after, const RecipeFiles& files
 ) {
-  const auto ended = run_ranks(ranks_to_start(ranks), hang_after, pack_files(file, files));
-  return ended.failure ? report(*ended.failure) : ended.status;
+  const std::string handed = pack_files(invocation.arguments.front(), files);
+  return run_as_ranks(ranks_to_start(invocation, ranks), hang_after, handed);
 }
 
 Read read_resolved(

@@ -41,14 +41,15 @@ struct Read {
 [[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
 
 /// The start of so many ranks of this command, or this node's of them.
-[[nodiscard]] StartedRanks ranks_to_start(int64_t ranks);
+[[nodiscard]] StartedRanks ranks_to_start(const Invocation& invocation, int64_t ranks);
 
 /// Runs this command as so many ranks, or as this node's of them, which are handed the recipe's
 /// files; a failure is shown.
 ///
 /// Returns: the exit status for the whole
-[[nodiscard]] int
-run_as_ranks(int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files);
+[[nodiscard]] int run_as_ranks(
+    const Invocation& invocation, int64_t ranks, double hang_after, const RecipeFiles& files
+);
 
 /// Layers of a command over a recipe, of which it gets what files and --set say.
 using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;

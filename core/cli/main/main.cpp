@@ -157,7 +157,8 @@ std::string program_name(const std::string& first_word) {
   return launcher != nullptr && *launcher != '\0' ? launcher : first_word;
 }
 
-int run(const std::vector<std::string>& words, const std::string& program) {
+/// `words`: those of the command line that are the command's.
+int run(const std::vector<std::string>& words, const std::vector<std::string>& command_line) {
   const mh::Named named = mh::named_command(words);
   if (named.command == nullptr) {
     if (!mh::group_help(words.front(), {}).empty()) {
@@ -171,7 +172,8 @@ int run(const std::vector<std::string>& words, const std::string& program) {
   }
   mh::Invocation invocation =
       mh::parse(*named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()});
-  invocation.program = program;
+  invocation.program = program_name(command_line.front());
+  invocation.command_line = command_line;
   for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
@@ -187,7 +189,9 @@ int run(const std::vector<std::string>& words, const std::string& program) {
   return run_heavy(invocation);
 }
 
-int answer(std::vector<std::string> words, const std::string& program) {
+/// `command_line`: the program first.
+int answer(const std::vector<std::string>& command_line) {
+  std::vector<std::string> words(command_line.begin() + 1, command_line.end());
   mh::wrap_terminals();
   try {
     if (std::erase(words, "--no-color") > 0) {
@@ -209,7 +213,7 @@ int answer(std::vector<std::string> words, const std::string& program) {
     if (words.front() == "help") {
       return print_topic({words.begin() + 1, words.end()});
     }
-    return run(words, program_name(program));
+    return run(words, command_line);
   } catch (const std::exception& error) {
     return mh::report(error);
   }
@@ -230,5 +234,7 @@ int answer(std::vector<std::string> words, const std::string& program) {
 } // namespace
 
 int main(int argc, char** argv) {
-  leave(answer({argv + 1, argv + argc}, argc > 0 ? argv[0] : "megahost"));
+  leave(answer(
+      argc > 0 ? std::vector<std::string>(argv, argv + argc) : std::vector<std::string>{"megahost"}
+  ));
 }

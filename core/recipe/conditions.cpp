@@ -10,11 +10,13 @@ Conditions::Conditions(
     const Value& tree,
     const Facts& facts,
     const SectionSchemas& schemas,
-    std::vector<Problem>& problems
+    std::vector<Problem>& problems,
+    bool recomputes_blocks
 )
     : tree_(tree)
     , facts_(facts)
-    , problems_(problems) {
+    , problems_(problems)
+    , recomputes_blocks_(recomputes_blocks) {
   static const Schema kNone;
   const auto parallel = schemas.find("parallel");
   parallel_ = parallel == schemas.end() ? &kNone : &parallel->second;

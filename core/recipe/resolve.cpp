@@ -278,10 +278,13 @@ private:
     schemas["model"] = schemas_["model"]; // with the architecture's fields
     std::vector<const Registry::Entry*> all = used_;
     all.insert(all.end(), strategies_.begin(), strategies_.end());
+    const bool recomputes_blocks = std::any_of(used_.begin(), used_.end(), [](const auto* entry) {
+      return entry->recomputes_blocks;
+    });
     for (const Registry::Entry* entry : all) {
       if (entry->conditions || entry->kind == Kind::checkpoint_format) {
         std::vector<Problem> more = before;
-        Conditions conditions(tree_, facts_, schemas, more);
+        Conditions conditions(tree_, facts_, schemas, more, recomputes_blocks);
         if (entry->kind == Kind::checkpoint_format) {
           require_writing(*entry, conditions);
         }

@@ -199,7 +199,7 @@ Plugins::Plugins() {
   gpt2.add("merges", &Gpt2Tokenizer::merges, "file of merges").path();
   add(Kind::tokenizer, "gpt2", gpt2.schema());
   add(Kind::recompute, "none", Schema{});
-  add(Kind::recompute, "full", Schema{});
+  add(Kind::recompute, "full", Schema{}).recomputes_blocks = true;
   Fields<Selective> selective;
   selective.add("parts", &Selective::parts, "parts that are computed again")
       .parts({kRecomputeParts.begin(), kRecomputeParts.end()});

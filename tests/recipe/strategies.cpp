@@ -169,6 +169,39 @@ TEST_CASE("an architecture names parts of its own for recompute") {
   CHECK(holds(of_another, "recompute.parts is \"token_shift\", expected"));
 }
 
+TEST_CASE("a zero-bubble schedule refuses whatever policy recomputes whole blocks, by any name") {
+  struct Parts {
+    struct Config {};
+
+    static void fields(Fields<Config>&) {}
+  };
+
+  struct Blocks : Parts {
+    static bool recomputes_blocks() { return true; }
+  };
+
+  test::Plugins plugins;
+  plugins.declare<Parts>(Kind::recompute, "thrifty");
+  plugins.declare<Blocks>(Kind::recompute, "whole");
+  const auto refused = [&](const std::string& policy, const std::string& schedule) {
+    const test::Folder folder;
+    const auto loaded = load_recipe(
+        folder.write(
+            "mine.toml",
+            "precision = \"fp32\"\nmodel = { use = \"gpt\" }\ndata = { use = \"mock\" }\n"
+            "train = { iters = 10 }\nparallel = { pipeline = 2, schedule = \"" +
+                schedule + "\" }\nrecompute = { use = \"" + policy + "\" }\n"
+        ),
+        test::options()
+    );
+    return test::refusal([&] { static_cast<void>(resolve(loaded, plugins.lookup(), {})); });
+  };
+  const std::string message = "recompute.use \"whole\" does not work with the zero-bubble schedule";
+  CHECK(holds(refused("whole", "zb-h1"), message));
+  CHECK(refused("whole", "1f1b") == "");
+  CHECK(refused("thrifty", "zb-h1") == "");
+}
+
 TEST_CASE("a strategy's degree puts it in force, whatever its key is called") {
   const Subject subject;
   CHECK(subject.resolved("").recipe.parallel.strategies.empty());

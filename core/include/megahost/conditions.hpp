@@ -32,7 +32,8 @@ public:
       const Value& tree,
       const Facts& facts,
       const SectionSchemas& schemas,
-      std::vector<Problem>& problems
+      std::vector<Problem>& problems,
+      bool recomputes_blocks = false
   );
 
   [[nodiscard]] const Value& tree() const { return tree_; }
@@ -75,6 +76,9 @@ public:
 
   [[nodiscard]] static std::string text(int64_t number) { return std::to_string(number); }
 
+  /// Whether the recipe's recompute policy runs whole blocks again, as it declares.
+  [[nodiscard]] bool recomputes_blocks() const { return recomputes_blocks_; }
+
   /// Layers of the model by all of its keys that are numbers of layers; 0 if it has none.
   [[nodiscard]] int64_t layers() const;
 
@@ -94,6 +98,7 @@ protected:
   std::vector<Problem>& problems_;
   std::vector<std::string> refused_;
   std::vector<std::string> layer_keys_;
+  bool recomputes_blocks_;
 };
 
 } // namespace mh

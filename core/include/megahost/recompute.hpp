@@ -42,6 +42,8 @@ struct Keep {
 /// Blocks run by another plan while the value lives (StepContext::keeping).
 using KeepScope = ValueScope<const Keep*>;
 
+/// A policy that runs whole blocks again says so by `static bool recomputes_blocks() { return true; }`:
+/// pipeline schedules that split the backward pass refuse it, for they would run each block thrice.
 class MH_API RecomputePolicy {
 public:
   static constexpr Kind kKind = Kind::recompute;

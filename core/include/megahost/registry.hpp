@@ -90,6 +90,8 @@ public:
     std::shared_ptr<const HfMapping> hugging_face{};
     /// `T::recompute_parts` of an architecture: parts of its own blocks (recompute.hpp).
     std::vector<std::string> recompute_parts{};
+    /// `T::recomputes_blocks` of a recompute policy: it runs whole blocks again (recompute.hpp).
+    bool recomputes_blocks = false;
     /// `T::scaled` of an architecture or a schedule: what it makes of its section in a small recipe
     /// (model_scale.hpp). The section may lack fields, and hold what is refused.
     std::function<Table(const Value& section, const ModelScale& to)> scaled{};
@@ -159,6 +161,9 @@ public:
     }
     if constexpr (requires { T::recompute_parts(); }) {
       entry.recompute_parts = T::recompute_parts();
+    }
+    if constexpr (requires { T::recomputes_blocks(); }) {
+      entry.recomputes_blocks = T::recomputes_blocks();
     }
     if constexpr (requires(const typename T::Config& config, const ModelScale& to) {
                     T::scaled(config, to);

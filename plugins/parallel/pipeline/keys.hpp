@@ -182,11 +182,12 @@ struct Searched : OneForwardOneBackward {
 /// The conditions that both zero-bubble schedules have.
 inline void zero_bubble_conditions(Conditions& c, int64_t expected, const std::string& why) {
   const std::string schedule = c.word("parallel.schedule");
-  if (c.sound({"parallel.schedule", "recompute.use"}) && c.word("recompute.use") == "full") {
+  if (c.sound({"parallel.schedule", "recompute.use"}) && c.recomputes_blocks()) {
     c.report(
         {"recompute.use", "parallel.schedule"},
-        "recompute.use \"full\" does not work with the zero-bubble schedule \"" + schedule +
-            "\", expected \"none\" or \"selective\"",
+        "recompute.use \"" + c.word("recompute.use") +
+            "\" does not work with the zero-bubble schedule \"" + schedule +
+            "\", expected a policy that recomputes no whole blocks",
         "the split backward pass would compute each block a third time"
     );
   }

@@ -27,6 +27,8 @@ public:
         .at_least(1);
   }
 
+  static bool recomputes_blocks() { return true; }
+
   static std::vector<mh::Table> searched(const mh::SearchFacts&) { return {{}}; }
 
   static std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value&) { return {{}}; }

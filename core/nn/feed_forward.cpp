@@ -72,6 +72,25 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
   }
 };
 
+constexpr std::array<ActivationInfo, 8> kActivations{{
+    {"gelu", false, "gelu", nullptr},
+    {"gelu_tanh", false, "gelu_tanh", nullptr},
+    {"relu", false, "", [](const at::Tensor& x) { return at::relu(x); }},
+    {"relu2", false, "", [](const at::Tensor& x) { return at::relu(x).square(); }},
+    {"swiglu", true, "silu", nullptr},
+    {"geglu", true, "gelu", nullptr},
+    {"geglu_tanh", true, "gelu_tanh", nullptr},
+    {"swiglu_clamped", true, "", [](const at::Tensor& x) { return ClampedSwiglu::apply(x); }},
+}};
+
+constexpr const ActivationInfo& info(ActivationKind kind) {
+  return kActivations.at(static_cast<size_t>(kind));
+}
+
+static_assert(info(ActivationKind::gelu).name == "gelu");
+static_assert(info(ActivationKind::gelu_tanh).name == "gelu_tanh");
+static_assert(info(ActivationKind::swiglu).name == "swiglu");
+
 std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
   const Axis mlp{axis::mlp, spec.hidden};
   if (spec.activation.gated()) {
@@ -83,18 +102,7 @@ std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
 } // namespace
 
 std::span<const ActivationInfo> activations() {
-  static const std::array<ActivationInfo, 8> all{{
-      {"gelu", false, "gelu", nullptr},
-      {"gelu_tanh", false, "gelu_tanh", nullptr},
-      {"relu", false, "", [](const at::Tensor& x) { return at::relu(x); }},
-      {"relu2", false, "", [](const at::Tensor& x) { return at::relu(x).square(); }},
-      {"swiglu", true, "silu", nullptr},
-      {"geglu", true, "gelu", nullptr},
-      {"geglu_tanh", true, "gelu_tanh", nullptr},
-      {"swiglu_clamped", true, "", [](const at::Tensor& x) { return ClampedSwiglu::apply(x); }},
-  }};
-  static_assert(all.size() == static_cast<size_t>(ActivationKind::swiglu_clamped) + 1);
-  return all;
+  return kActivations;
 }
 
 ActivationKind activation_kind(const std::string& name) {
@@ -109,13 +117,13 @@ ActivationKind activation_kind(const std::string& name) {
 }
 
 bool is_gated(ActivationKind kind) {
-  return activations()[static_cast<size_t>(kind)].gated;
+  return info(kind).gated;
 }
 
 at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
-  const ActivationInfo& info = activations()[static_cast<size_t>(kind)];
-  return info.kernel.empty() ? info.plain(x)
-                             : ActivateFunction::apply(x, std::string(info.kernel), info.gated);
+  const ActivationInfo& row = info(kind);
+  return row.kernel.empty() ? row.plain(x)
+                            : ActivateFunction::apply(x, std::string(row.kernel), row.gated);
 }
 
 FeedForwardPart::~FeedForwardPart() = default;

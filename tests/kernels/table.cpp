@@ -227,27 +227,15 @@ Operation rotary_embedding() {
 }
 
 Tensor activated_by_hand(ActivationKind kind, const Tensor& x) {
-  switch (kind) {
-  case ActivationKind::gelu:
-    return at::gelu(x);
-  case ActivationKind::gelu_tanh:
-    return at::gelu(x, "tanh");
-  case ActivationKind::relu:
-    return at::relu(x);
-  case ActivationKind::relu2:
-    return at::relu(x).square();
-  case ActivationKind::swiglu:
-  case ActivationKind::geglu:
-  case ActivationKind::geglu_tanh:
-  case ActivationKind::swiglu_clamped:
-    break;
-  }
+  const ActivationInfo& row = activations()[static_cast<size_t>(kind)];
+  MH_ASSERT(!row.kernel.empty(), "it has no kernel");
+  const auto act = [&row](const Tensor& in) {
+    return row.kernel == "silu"        ? at::silu(in)
+           : row.kernel == "gelu_tanh" ? at::gelu(in, "tanh")
+                                       : at::gelu(in);
+  };
   const auto halves = x.chunk(2, -1);
-  MH_ASSERT(kind != ActivationKind::swiglu_clamped, "it has no kernel");
-  return (kind == ActivationKind::swiglu       ? at::silu(halves[0])
-          : kind == ActivationKind::geglu_tanh ? at::gelu(halves[0], "tanh")
-                                               : at::gelu(halves[0])) *
-         halves[1];
+  return row.gated ? act(halves[0]) * halves[1] : act(x);
 }
 
 Case activation_case(std::string name, std::vector<int64_t> shape, ActivationKind kind) {
@@ -445,12 +433,12 @@ const std::vector<Operation>& operations() {
       product(),
       norm(NormKind::layernorm),
       norm(NormKind::rmsnorm),
-      norm(NormKind::layernorm_no_bias),
+      norm(norm_kind("layernorm_no_bias")),
       hidden_dropout(),
       rotary_embedding(),
       activation("swiglu", ActivationKind::swiglu),
-      activation("geglu", ActivationKind::geglu),
-      activation("geglu_tanh", ActivationKind::geglu_tanh),
+      activation("geglu", activation_kind("geglu")),
+      activation("geglu_tanh", activation_kind("geglu_tanh")),
       activation("gelu", ActivationKind::gelu),
       activation("gelu_tanh", ActivationKind::gelu_tanh),
       vocab(),

@@ -17,7 +17,8 @@
 
 namespace mh {
 
-enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p, layernorm_no_bias };
+/// The number of a row of `kNorms`; those that code names have an enumerator.
+enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p };
 
 /// A recipe's name of a norm, and its properties.
 struct NormInfo {
@@ -28,18 +29,22 @@ struct NormInfo {
   bool one_plus; ///< the weight is added to 1, and begins at 0
 };
 
-/// A row for each NormKind, in its order.
+/// One fused kernel and one plain form serve every row. A row behind the others is all that another
+/// norm of this form takes.
 inline constexpr std::array<NormInfo, 4> kNorms{{
     {"layernorm", true, true, false, false},
     {"rmsnorm", false, false, true, false},
     {"rmsnorm_1p", false, false, false, true},
     {"layernorm_no_bias", true, false, false, false},
 }};
-static_assert(kNorms.size() == static_cast<size_t>(NormKind::layernorm_no_bias) + 1);
 
 [[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
-  return kNorms[static_cast<size_t>(kind)];
+  return kNorms.at(static_cast<size_t>(kind));
 }
+
+static_assert(info(NormKind::layernorm).name == "layernorm");
+static_assert(info(NormKind::rmsnorm).name == "rmsnorm");
+static_assert(info(NormKind::rmsnorm_1p).name == "rmsnorm_1p");
 
 /// The kind of this name.  Throws:  mh::Error naming those of kNorms
 [[nodiscard]] MH_API NormKind norm_kind(const std::string& name);

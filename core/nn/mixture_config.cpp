@@ -103,6 +103,10 @@ bool MixtureConfig::has_bias() const {
   return balances(*this, "bias");
 }
 
+bool MixtureConfig::rates_groups_by_two() const {
+  return router_groups <= 1 || experts_per_token / router_groups_chosen == 2;
+}
+
 MixtureSpec MixtureConfig::mixture(const FeedForwardSpec& dense, int64_t layers) const {
   MixtureSpec spec{
       .router =

@@ -23,18 +23,29 @@ constexpr std::array<std::pair<const char*, char>, 6> kWords{{
     {"moe", kMixture},
 }};
 
-/// Keys of mixtures, without meaning in a model that has none.
-constexpr std::array kMixtureKeys{
-    "moe_intermediate_size",
-    "moe_latent_size",
-    "moe_shared_expert_intermediate_size",
-    "n_group",
-    "n_routed_experts",
-    "n_shared_experts",
-    "norm_topk_prob",
-    "num_experts_per_tok",
-    "routed_scaling_factor",
-    "topk_group"};
+HfKey always(const char* key, const Value& value) {
+  return {.key = key, .absent = value, .words = {{value}}};
+}
+
+/// NemotronH's keys of mixtures, without meaning in a model that has none.
+const std::vector<HfKey>& mixture_keys() {
+  static const std::vector<HfKey> keys{
+      {.key = "n_routed_experts",
+       .field = "experts",
+       .absent = 8,
+       .aliases = {"num_local_experts"}},
+      {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = 2},
+      {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = 7688},
+      {.key = "moe_latent_size", .field = "expert_latent"},
+      {.key = "moe_shared_expert_intermediate_size", .field = "shared_hidden", .absent = 7688},
+      {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
+      {.key = "routed_scaling_factor", .field = "router_scale", .absent = 1.0},
+      {.key = "n_group", .field = "router_groups", .absent = 1},
+      {.key = "topk_group", .field = "router_groups_chosen", .absent = 1},
+      always("n_shared_experts", 1),
+  };
+  return keys;
+}
 
 /// NemotronH has a list of words, or in older files a string of letters. It becomes that string, and
 /// the number of layers its length.
@@ -65,8 +76,8 @@ void simplify_pattern(Table& config) {
     refuse(pattern, "the pattern of layers is " + made);
   }
   if (made.find(kMixture) == std::string::npos) {
-    for (const char* key : kMixtureKeys) {
-      config.set(key, Value());
+    for (const HfKey& of_mixtures : mixture_keys()) {
+      config.set(of_mixtures.key, Value());
     }
     config.set("n_routed_experts", 0);
   }
@@ -102,8 +113,8 @@ void restore_pattern(Table& config) {
     words.emplace_back(word->first);
   }
   if (all.find(kMixture) == std::string::npos) {
-    for (const char* key : kMixtureKeys) {
-      config.erase(key);
+    for (const HfKey& of_mixtures : mixture_keys()) {
+      config.erase(of_mixtures.key);
     }
   }
   config.erase(kPattern);
@@ -159,10 +170,6 @@ void restore_limit(Table& config) {
     );
   }
   config.set("expand", inner / hidden);
-}
-
-HfKey always(const char* key, const Value& value) {
-  return {.key = key, .absent = value, .words = {{value}}};
 }
 
 /// The keys that both families have, under the names that both use.
@@ -223,6 +230,7 @@ HfModel nemotron() {
       .architecture = "NemotronHForCausalLM",
       .keys = joined(
           {common_keys(/*vocab=*/131072, /*chunk=*/128),
+           mixture_keys(),
            {{.key = kPattern, .field = "pattern", .aliases = {"layers_block_type"}},
             {.key = "num_attention_heads", .field = "heads", .absent = 32},
             {.key = "num_key_value_heads", .field = "kv_heads", .absent = 8},
@@ -237,21 +245,6 @@ HfModel nemotron() {
                   {"gelu", "gelu"},
                   {"gelu_new", "gelu_tanh"},
                   {"gelu_pytorch_tanh", "gelu_tanh"}}},
-            {.key = "n_routed_experts",
-             .field = "experts",
-             .absent = 8,
-             .aliases = {"num_local_experts"}},
-            {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = 2},
-            {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = 7688},
-            {.key = "moe_latent_size", .field = "expert_latent"},
-            {.key = "moe_shared_expert_intermediate_size",
-             .field = "shared_hidden",
-             .absent = 7688},
-            {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
-            {.key = "routed_scaling_factor", .field = "router_scale", .absent = 1.0},
-            {.key = "n_group", .field = "router_groups", .absent = 1},
-            {.key = "topk_group", .field = "router_groups_chosen", .absent = 1},
-            always("n_shared_experts", 1),
             {.key = "mamba_num_heads", .field = "mamba_heads", .absent = 128},
             {.key = "mamba_head_dim", .field = "mamba_head_dim", .absent = 64},
             {.key = "ssm_state_size", .field = "mamba_state", .absent = 128},
@@ -424,9 +417,8 @@ std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   if (c.positions != "none" || c.norm != "rmsnorm" || (c.bias && !only_mamba) ||
       (c.tied && !only_mamba) || (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (feeds_forward && is_gated(activation_kind(c.activation))) ||
-      (has(kMixture) && (c.router != "sigmoid" || !c.shared_hidden)) ||
-      (c.router_groups > 1 && c.experts_per_token / c.router_groups_chosen != 2)) {
-    return {}; // a group is as good as its two best experts there
+      (has(kMixture) && (c.router != "sigmoid" || !c.shared_hidden)) || !c.rates_groups_by_two()) {
+    return {};
   }
   std::vector<HfTensor> map{
       {"backbone.embeddings.weight", {"embedding.word.weight"}},

@@ -31,7 +31,7 @@ public:
     const bool mixtral = moe_.router == "topk_softmax";
     const bool gated = moe_.shared_gate == !deepseek();
     if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" ||
-        (deepseek() && (!moe_.kv_rank || !rates_groups_by_two())) || moe_.expert_latent) {
+        (deepseek() && (!moe_.kv_rank || !moe_.rates_groups_by_two())) || moe_.expert_latent) {
       return {};
     }
     return llama_names(
@@ -118,12 +118,6 @@ private:
   using Names = std::vector<mh::HfTensor>;
 
   [[nodiscard]] bool deepseek() const { return moe_.router == "sigmoid"; }
-
-  /// A group is as good as its two best experts at Hugging Face, here and in Megatron-LM as so many
-  /// as a token has in each group.
-  [[nodiscard]] bool rates_groups_by_two() const {
-    return moe_.router_groups <= 1 || moe_.experts_per_token / moe_.router_groups_chosen == 2;
-  }
 
   /// The names of `transformers` GptOssForCausalLM: all experts are one tensor, with units last, in
   /// which each unit's gate and up lie side by side.

@@ -48,6 +48,10 @@ struct MixtureConfig {
   /// Whether a bias steers the choice of experts.
   [[nodiscard]] MH_API bool has_bias() const;
 
+  /// Whether the choice of groups is Hugging Face's, where a group is as good as its two best
+  /// experts; here and in Megatron-LM as so many as a token has in each group.
+  [[nodiscard]] MH_API bool rates_groups_by_two() const;
+
   /// One of the model's mixtures.
   ///
   /// Args:    dense: the feed-forward of layers without experts; its `hidden` is that of an expert

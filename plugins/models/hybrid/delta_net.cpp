@@ -1,9 +1,9 @@
 #include "delta_net.hpp"
 
+#include "chunks.hpp"
 #include "decays.hpp"
 #include "delta_rule.hpp"
 #include "documents.hpp"
-#include "scan.hpp"
 
 #include <megahost/saved.hpp>
 
@@ -31,7 +31,7 @@ Axis key_axis(const DeltaSpec& spec) {
 }
 
 /// y silu(z), which saves no more than y and z.
-struct Gate : torch::autograd::Function<Gate> {
+struct OutputGate : torch::autograd::Function<OutputGate> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const at::Tensor& z) {
     ctx->save_for_backward({y, z});
     return at::silu(z).mul_(y);
@@ -114,7 +114,7 @@ at::Tensor DeltaNet::forward(const at::Tensor& x, StepContext& context) const {
   const at::Tensor vqk = convolution_.forward(of[1], documents, context);
   const at::Tensor y = recur(vqk, of[2], of[3], documents, context); // [S, B, H, D]
   const at::Tensor normed = norm_.forward(y.to(x.scalar_type()), context);
-  return out_.forward(Gate::apply(normed.flatten(2), of[0]), context);
+  return out_.forward(OutputGate::apply(normed.flatten(2), of[0]), context);
 }
 
 at::Tensor DeltaNet::recur(

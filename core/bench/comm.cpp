@@ -19,7 +19,7 @@ namespace mh {
 namespace {
 
 /// An exchange between ranks: a tensor `x`, and room for a result as large.
-struct Exchange {
+struct BenchExchange {
   const char* name;
   double
       traffic; ///< bytes that cross a rank's link, for n ranks: traffic * (n - 1) / n of the size
@@ -31,9 +31,9 @@ at::Tensor part(const at::Tensor& x, const Group& group) {
 }
 
 /// Exchanges of a tensor that is `x` as a whole: what is gathered or scattered is as large.
-const std::vector<Exchange>& exchanges() {
+const std::vector<BenchExchange>& exchanges() {
   using at::Tensor;
-  static const std::vector<Exchange> all{
+  static const std::vector<BenchExchange> all{
       {"all-reduce",
        2,
        [](const Group& group, const Tensor& x, const Tensor&) { group.all_reduce(x); }},
@@ -54,8 +54,8 @@ const std::vector<Exchange>& exchanges() {
 }
 
 /// The transfers of pipeline stages: each sends to the next one.
-const std::vector<Exchange>& transfers() {
-  static const std::vector<Exchange> all{
+const std::vector<BenchExchange>& transfers() {
+  static const std::vector<BenchExchange> all{
       {"send to next", 0, [](const Group& group, const at::Tensor& x, const at::Tensor& room) {
          const int64_t n = group.size();
          const int64_t next = (group.index() + 1) % n, before = (group.index() + n - 1) % n;
@@ -71,7 +71,7 @@ const std::vector<Exchange>& transfers() {
 
 /// Seconds of one exchange, the shortest of three rounds of many.
 double time_of(
-    const Exchange& exchange,
+    const BenchExchange& exchange,
     const Group& group,
     const at::Tensor& x,
     const std::function<void()>& finish

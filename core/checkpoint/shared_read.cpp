@@ -24,9 +24,9 @@ namespace mh {
 namespace {
 
 /// Boxes that a rank asks for, by tensor, in the order of its slices.
-using Wanted = std::map<size_t, std::vector<Box>>;
+using WantedBoxes = std::map<size_t, std::vector<Box>>;
 
-std::string packed(const Wanted& wanted) {
+std::string packed(const WantedBoxes& wanted) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& [tensor, boxes] : wanted) {
     for (const Box& box : boxes) {
@@ -38,8 +38,8 @@ std::string packed(const Wanted& wanted) {
   return bytes;
 }
 
-Wanted unpacked(const std::string& bytes) {
-  Wanted wanted;
+WantedBoxes unpacked(const std::string& bytes) {
+  WantedBoxes wanted;
   for (const nlohmann::json& one : nlohmann::json::from_cbor(bytes)) {
     wanted[one[0]].push_back({one[1], one[2]});
   }
@@ -268,7 +268,7 @@ private:
   std::vector<int64_t> peers_; // members of the group on this machine
   size_t me_;                  // among them
   std::vector<StoredBox> boxes_;
-  std::vector<Wanted> wanted_;                       // by peer
+  std::vector<WantedBoxes> wanted_;                  // by peer
   std::map<size_t, std::vector<at::Tensor>> locals_; // as this rank's `wanted_`
   std::vector<std::vector<size_t>> reads_of_;        // boxes, by peer
   std::exception_ptr failure_;

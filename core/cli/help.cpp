@@ -10,7 +10,7 @@ namespace mh {
 
 namespace {
 
-using Rows = std::vector<std::pair<std::string, std::string>>;
+using HelpRows = std::vector<std::pair<std::string, std::string>>;
 
 /// Breaks text into lines of at most `width` cells.
 std::vector<std::string> wrap(const std::string& text, size_t width) {
@@ -38,7 +38,7 @@ std::string paragraph(const std::string& text, const Terminal& terminal) {
 }
 
 /// Two columns; the right one is wrapped.
-std::string table(const Rows& rows, const Terminal& terminal) {
+std::string table(const HelpRows& rows, const Terminal& terminal) {
   size_t left = 0;
   for (const auto& [name, doc] : rows) {
     left = std::max(left, name.size());
@@ -83,7 +83,7 @@ std::string overview(const Terminal& terminal) {
     }
   }
   for (const std::string& group : groups) {
-    Rows rows;
+    HelpRows rows;
     for (const Command& command : commands()) {
       if (command.group == group) {
         std::string line = usage(command).substr(std::string_view("megahost ").size());
@@ -113,7 +113,7 @@ std::string help(const Command& command, const Terminal& terminal) {
   if (!command.about.empty()) {
     text += "\n" + paragraph(command.about, terminal);
   }
-  const Rows rows = words_of(command);
+  const HelpRows rows = words_of(command);
   if (!rows.empty()) {
     text += "\n" + table(rows, terminal);
   }
@@ -128,7 +128,7 @@ std::string help(const Command& command, const Terminal& terminal) {
 }
 
 std::string group_help(std::string_view group, const Terminal& terminal) {
-  Rows rows;
+  HelpRows rows;
   for (const Command& command : commands()) {
     if (command.name.starts_with(std::string(group) + " ")) {
       rows.emplace_back("megahost " + command.name, command.summary);

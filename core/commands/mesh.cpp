@@ -18,13 +18,13 @@ namespace mh {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Groups = std::vector<std::vector<int64_t>>;
+using RankGroups = std::vector<std::vector<int64_t>>;
 
 constexpr int64_t kMostPerNode = 1024;
 
 struct AxisGroups {
   MeshAxis axis;
-  Groups groups;
+  RankGroups groups;
 };
 
 /// The axes along which there is more than one rank, with their groups.

@@ -22,11 +22,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Tables {
+struct PresetTables {
   std::vector<Preset> models;
   std::vector<LayoutPreset> layouts;
 
-  static Tables read() {
+  static PresetTables read() {
     ReadOptions options;
     options.roots = recipe_folders();
     return {load_presets(options), load_layouts(options)};
@@ -55,7 +55,7 @@ const Value& parallel_of(const Value& recipe) {
   return parallel != nullptr ? *parallel : kNone;
 }
 
-void print_models(const Tables& tables, const Terminal& terminal) {
+void print_models(const PresetTables& tables, const Terminal& terminal) {
   std::vector<TextRow> rows{
       {"MODEL", "PARAMETERS", "USE", "LAYERS", "HIDDEN", "HEADS", "TOKENS", "LAYOUTS MADE FOR IT"}};
   for (const Preset& preset : tables.models) {
@@ -74,7 +74,7 @@ void print_models(const Tables& tables, const Terminal& terminal) {
   std::fputs(columns(rows, terminal, {Paint::cyan}).c_str(), stdout);
 }
 
-void print_layouts(const Tables& tables, const Schema& parallel, const Terminal& terminal) {
+void print_layouts(const PresetTables& tables, const Schema& parallel, const Terminal& terminal) {
   std::vector<TextRow> rows{{"LAYOUT", "RANKS", "MODEL", "RECOMPUTE", "BATCH", "PARALLEL"}};
   for (const LayoutPreset& layout : tables.layouts) {
     rows.push_back(
@@ -89,7 +89,7 @@ void print_layouts(const Tables& tables, const Schema& parallel, const Terminal&
   std::fputs(columns(rows, terminal, {Paint::cyan}).c_str(), stdout);
 }
 
-Json to_json(const Preset& preset, const Tables& tables) {
+Json to_json(const Preset& preset, const PresetTables& tables) {
   return {
       {"name", preset.name},
       {"kind", "model"},
@@ -123,7 +123,7 @@ std::string as_recipe(const std::vector<std::string>& about, Value tree) {
   return text + (body.starts_with("\n") ? "" : "\n") + body;
 }
 
-std::string text_of(const Preset& preset, const Tables& tables) {
+std::string text_of(const Preset& preset, const PresetTables& tables) {
   const std::vector<std::string> layouts = tables.layouts_for(preset.name);
   return as_recipe(
       {"preset = \"" + preset.name + "\": " + grouped(preset.parameters) + " parameters",
@@ -148,7 +148,7 @@ std::string text_of(const LayoutPreset& layout, const Schema& parallel) {
 } // namespace
 
 int command_presets(const Invocation& invocation, Host& host) {
-  const Tables tables = Tables::read();
+  const PresetTables tables = PresetTables::read();
   const Schema parallel = shared_schema("parallel", host.known(Kind::strategy));
   if (!invocation.has("--json")) {
     const Terminal terminal = Terminal::of(STDOUT_FILENO);
@@ -169,7 +169,7 @@ int command_presets(const Invocation& invocation, Host& host) {
 }
 
 int command_presets_show(const Invocation& invocation, Host& host) {
-  const Tables tables = Tables::read();
+  const PresetTables tables = PresetTables::read();
   const Schema parallel = shared_schema("parallel", host.known(Kind::strategy));
   const std::string& wanted = invocation.arguments.front();
   const bool json = invocation.has("--json");

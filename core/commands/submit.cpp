@@ -18,12 +18,12 @@ namespace mh {
 namespace {
 
 /// The output of a program, and its exit status.
-struct Said {
+struct ProgramOutput {
   int status;
   std::string text;
 };
 
-Said ask(const std::vector<std::string>& words) {
+ProgramOutput ask(const std::vector<std::string>& words) {
   const TemporaryFolder folder("megahost-submit");
   const auto log = folder.path() / "log";
   constexpr uint64_t kMost = 1 << 20;
@@ -89,7 +89,7 @@ void require_program(const std::string& name, const std::string& file) {
 }
 
 /// Throws with what a program said, if it failed.
-void require_success(const Said& said, const std::string& who) {
+void require_success(const ProgramOutput& said, const std::string& who) {
   if (said.status != 0) {
     throw Error(who + " refused the job: " + said.text, meaning_of(said.text), exit_code::other);
   }
@@ -97,7 +97,7 @@ void require_success(const Said& said, const std::string& who) {
 
 /// The contexts of kubectl's configuration.
 void require_context(const std::string& context) {
-  const Said known = ask({"kubectl", "config", "get-contexts", "--output=name"});
+  const ProgramOutput known = ask({"kubectl", "config", "get-contexts", "--output=name"});
   std::vector<std::string> names;
   std::istringstream lines(known.text);
   for (std::string line; std::getline(lines, line);) {
@@ -154,7 +154,7 @@ int submit(
   } else {
     words.push_back(path);
   }
-  const Said said = ask(words);
+  const ProgramOutput said = ask(words);
   require_success(said, program);
   std::printf("%s\n", said.text.c_str());
   return 0;

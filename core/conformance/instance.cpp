@@ -17,7 +17,7 @@ namespace mh::check {
 
 namespace {
 
-class Bytes : public Tokenizer {
+class ByteIds : public Tokenizer {
 public:
   [[nodiscard]] int64_t vocab() const override { return kVocab; }
 
@@ -66,7 +66,7 @@ PipelineSchedule::Args arguments<PipelineSchedule>(uint64_t) {
 
 template <>
 Corpus::Args arguments<Corpus>(uint64_t seed) {
-  static const Bytes bytes;
+  static const ByteIds bytes;
   return {
       .tokenizer = &bytes,
       .seq_length = kSeq,

@@ -18,9 +18,9 @@ namespace {
 }
 
 /// Sees the parser's events and refuses what it would let pass.
-class Watch {
+class EventWatch {
 public:
-  Watch(const std::string& where, JsonLimits limits)
+  EventWatch(const std::string& where, JsonLimits limits)
       : where_(where)
       , limits_(limits) {}
 
@@ -62,7 +62,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, JsonL
   if (text.starts_with("\xEF\xBB\xBF")) {
     refuse(where, "the JSON text starts with a byte order mark");
   }
-  Watch watch(where, limits);
+  EventWatch watch(where, limits);
   try {
     return nlohmann::json::parse(text, std::ref(watch));
   } catch (const nlohmann::json::parse_error& error) {

@@ -113,7 +113,7 @@ std::optional<std::string_view> allowed_global(std::string_view name) {
                                                               : std::nullopt;
 }
 
-struct Op {
+struct Opcode {
   enum : uint8_t {
     mark = '(',
     stop = '.',
@@ -213,13 +213,13 @@ public:
           " are read at most"
       );
     }
-    if (rest_.empty() || static_cast<uint8_t>(rest_[0]) != Op::proto) {
+    if (rest_.empty() || static_cast<uint8_t>(rest_[0]) != Opcode::proto) {
       refuse("it does not begin as a pickle of protocol 2 to 5");
     }
     while (true) {
       at_ = here();
       const auto op = static_cast<uint8_t>(take(1)[0]);
-      if (op == Op::stop) {
+      if (op == Opcode::stop) {
         PickleValue* value = pop();
         if (!stack_.empty() || !rest_.empty()) {
           refuse("it ends, but values or bytes are left over");
@@ -533,22 +533,22 @@ private:
 
 void Pickle::Machine::step_text(uint8_t op) {
   switch (op) {
-  case Op::short_binstring:
+  case Opcode::short_binstring:
     return push_text(PickleKind::bytes, number(1)); // Python 2's str
-  case Op::binstring:
+  case Opcode::binstring:
     return push_text(PickleKind::bytes, number(4));
-  case Op::short_binunicode:
+  case Opcode::short_binunicode:
     return push_text(PickleKind::text, number(1));
-  case Op::binunicode:
+  case Opcode::binunicode:
     return push_text(PickleKind::text, number(4));
-  case Op::binunicode8:
+  case Opcode::binunicode8:
     return push_text(PickleKind::text, number(8));
-  case Op::short_binbytes:
+  case Opcode::short_binbytes:
     return push_text(PickleKind::bytes, number(1));
-  case Op::binbytes:
+  case Opcode::binbytes:
     return push_text(PickleKind::bytes, number(4));
-  case Op::binbytes8:
-  case Op::bytearray8:
+  case Opcode::binbytes8:
+  case Opcode::bytearray8:
     return push_text(PickleKind::bytes, number(8));
   default: {
     char code[8];
@@ -560,12 +560,12 @@ void Pickle::Machine::step_text(uint8_t op) {
 
 void Pickle::Machine::step(uint8_t op) {
   switch (op) {
-  case Op::proto:
+  case Opcode::proto:
     if (const uint64_t version = number(1); version < 2 || version > 5) {
       refuse("protocol " + std::to_string(version) + ", expected 2 to 5");
     }
     return;
-  case Op::frame:
+  case Opcode::frame:
     if (const uint64_t length = number(8); length > rest_.size()) {
       refuse(
           "a frame of " + std::to_string(length) + " bytes, but only " +
@@ -573,34 +573,34 @@ void Pickle::Machine::step(uint8_t op) {
       );
     }
     return;
-  case Op::mark:
+  case Opcode::mark:
     if (marks_.size() >= limits_.values) {
       refuse("more than " + std::to_string(limits_.values) + " marks");
     }
     return marks_.push_back(stack_.size());
-  case Op::pop:
+  case Opcode::pop:
     return (void)pop();
-  case Op::pop_mark:
+  case Opcode::pop_mark:
     return (void)pop_to_mark();
-  case Op::dup:
+  case Opcode::dup:
     return push(top());
-  case Op::none:
+  case Opcode::none:
     return (void)push_new(PickleKind::none);
-  case Op::newtrue:
+  case Opcode::newtrue:
     return push_integer(1, PickleKind::boolean);
-  case Op::newfalse:
+  case Opcode::newfalse:
     return push_integer(0, PickleKind::boolean);
-  case Op::binint:
+  case Opcode::binint:
     return push_integer(static_cast<int32_t>(number(4)));
-  case Op::binint1:
+  case Opcode::binint1:
     return push_integer(static_cast<int64_t>(number(1)));
-  case Op::binint2:
+  case Opcode::binint2:
     return push_integer(static_cast<int64_t>(number(2)));
-  case Op::long1:
+  case Opcode::long1:
     return push_long(number(1));
-  case Op::long4:
+  case Opcode::long4:
     return push_long(number(4));
-  case Op::binfloat: {
+  case Opcode::binfloat: {
     uint64_t bits = 0;
     for (const char byte : take(8)) { // big endian
       bits = bits << 8 | static_cast<uint8_t>(byte);
@@ -608,49 +608,49 @@ void Pickle::Machine::step(uint8_t op) {
     push_new(PickleKind::real)->real = std::bit_cast<double>(bits);
     return;
   }
-  case Op::empty_list:
-  case Op::empty_set:
+  case Opcode::empty_list:
+  case Opcode::empty_set:
     return (void)push_new(PickleKind::list);
-  case Op::empty_tuple:
+  case Opcode::empty_tuple:
     return (void)push_new(PickleKind::tuple);
-  case Op::empty_dict:
+  case Opcode::empty_dict:
     return (void)push_new(PickleKind::dict);
-  case Op::tuple1:
+  case Opcode::tuple1:
     return push_tuple(1);
-  case Op::tuple2:
+  case Opcode::tuple2:
     return push_tuple(2);
-  case Op::tuple3:
+  case Opcode::tuple3:
     return push_tuple(3);
-  case Op::tuple:
+  case Opcode::tuple:
     return push_items(PickleKind::tuple);
-  case Op::list:
-  case Op::frozenset:
+  case Opcode::list:
+  case Opcode::frozenset:
     return push_items(PickleKind::list);
-  case Op::dict:
+  case Opcode::dict:
     return push_items(PickleKind::dict);
-  case Op::append: {
+  case Opcode::append: {
     const PickleValue* item = pop();
     return add(PickleKind::list, {item});
   }
-  case Op::appends:
-  case Op::additems: {
+  case Opcode::appends:
+  case Opcode::additems: {
     const auto items = pop_to_mark();
     return add(PickleKind::list, items);
   }
-  case Op::setitem: {
+  case Opcode::setitem: {
     const PickleValue* value = pop();
     const PickleValue* key = pop();
     return add(PickleKind::dict, {key, value});
   }
-  case Op::setitems: {
+  case Opcode::setitems: {
     const auto items = pop_to_mark();
     return add(PickleKind::dict, items);
   }
-  case Op::global: {
+  case Opcode::global: {
     const std::string_view module = line();
     return push_global(module, line());
   }
-  case Op::stack_global: {
+  case Opcode::stack_global: {
     const PickleValue* name = pop();
     const PickleValue* module = pop();
     if (!name->is(PickleKind::text) || !module->is(PickleKind::text)) {
@@ -658,25 +658,25 @@ void Pickle::Machine::step(uint8_t op) {
     }
     return push_global(module->text, name->text);
   }
-  case Op::reduce:
-  case Op::newobj:
+  case Opcode::reduce:
+  case Opcode::newobj:
     return push_object();
-  case Op::build:
+  case Opcode::build:
     return build();
-  case Op::binpersid: {
+  case Opcode::binpersid: {
     const PickleValue* id = pop();
     push_new(PickleKind::persistent)->items = {id};
     return;
   }
-  case Op::binput:
+  case Opcode::binput:
     return remember(number(1));
-  case Op::long_binput:
+  case Opcode::long_binput:
     return remember(number(4));
-  case Op::memoize:
+  case Opcode::memoize:
     return remember(memo_.size());
-  case Op::binget:
+  case Opcode::binget:
     return recall(number(1));
-  case Op::long_binget:
+  case Opcode::long_binget:
     return recall(number(4));
   default:
     return step_text(op);

@@ -15,7 +15,7 @@ namespace mh::columns {
 
 namespace {
 
-using Columns = std::vector<std::string>;
+using ColumnNames = std::vector<std::string>;
 using Take = std::function<void(std::string_view)>;
 
 template <class T>
@@ -176,7 +176,7 @@ std::shared_ptr<arrow::ArrayData> with_type(
   return changed;
 }
 
-struct Sink {
+struct RowSink {
   const Take& take;
   size_t most_bytes;
 };
@@ -198,7 +198,7 @@ void check(const arrow::Array& array, int64_t rows, const std::string& column) {
   require(arrow::MakeArray(with_type(array.data(), without_texts(array.type())))->ValidateFull());
 }
 
-void write_rows(const arrow::RecordBatch& batch, const Columns& columns, const Sink& sink) {
+void write_rows(const arrow::RecordBatch& batch, const ColumnNames& columns, const RowSink& sink) {
   std::vector<std::shared_ptr<arrow::Array>> arrays;
   for (const std::string& column : columns) {
     arrays.push_back(batch.GetColumnByName(column));
@@ -224,7 +224,7 @@ void write_rows(const arrow::RecordBatch& batch, const Columns& columns, const S
   }
 }
 
-void require_columns(const arrow::Schema& schema, const Columns& columns) {
+void require_columns(const arrow::Schema& schema, const ColumnNames& columns) {
   for (const std::string& column : columns) {
     const auto found = schema.GetAllFieldIndices(column).size();
     if (found > 1) {
@@ -254,7 +254,7 @@ struct ColumnFile {
   arrow::MemoryPool* pool;
 };
 
-void read_parquet(const ColumnFile& source, const Columns& columns, const Sink& sink) {
+void read_parquet(const ColumnFile& source, const ColumnNames& columns, const RowSink& sink) {
   const auto reader = value_of(parquet::arrow::OpenFile(source.file, source.pool));
   std::shared_ptr<arrow::Schema> schema;
   require(reader->GetSchema(&schema));
@@ -275,7 +275,7 @@ void read_parquet(const ColumnFile& source, const Columns& columns, const Sink& 
   }
 }
 
-void read_arrow(const ColumnFile& source, const Columns& columns, const Sink& sink) {
+void read_arrow(const ColumnFile& source, const ColumnNames& columns, const RowSink& sink) {
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.memory_pool = source.pool;
   options.use_threads = false;
@@ -307,7 +307,7 @@ void write_lines(
 ) {
   arrow::CappedMemoryPool pool(arrow::default_memory_pool(), most_bytes);
   const ColumnFile source{file, &pool};
-  const Sink sink{take, static_cast<size_t>(most_bytes)};
+  const RowSink sink{take, static_cast<size_t>(most_bytes)};
   if (form == Form::parquet) {
     read_parquet(source, columns, sink);
   } else {

@@ -120,13 +120,13 @@ std::string record_name(const std::string& project) {
 }
 
 /// The plugin that is to be put in place.
-struct Candidate {
+struct PluginToPlace {
   Installed plugin;
   std::vector<fs::path> libraries;
   std::vector<FoundPlugin> found{};
 };
 
-void open_all_of(Candidate& candidate) {
+void open_all_of(PluginToPlace& candidate) {
   for (const fs::path& library : candidate.libraries) {
     candidate.found.push_back(probe_plugin(library));
     const FoundPlugin& found = candidate.found.back();
@@ -147,7 +147,7 @@ bool same_plugin(const Installed& a, const Installed& b) {
 }
 
 /// Refuses files and names of parts that another plugin in the user's folder has.
-void check_names(const Candidate& candidate, const std::optional<Installed>& before) {
+void check_names(const PluginToPlace& candidate, const std::optional<Installed>& before) {
   const auto& mine = candidate.plugin.files;
   const auto has = [](const std::vector<Installed::File>& files, const std::string& name) {
     return std::any_of(files.begin(), files.end(), [&](const auto& file) {
@@ -217,7 +217,7 @@ Installed unfinished(Installed plugin, const std::optional<Installed>& before) {
 /// Gives everything its name. `sources`: the folder that is kept; empty if there is none, or it is
 /// there already.
 void put_in_place(
-    Candidate& candidate,
+    PluginToPlace& candidate,
     const std::optional<Installed>& before,
     const fs::path& sources,
     Scratch& scratch
@@ -252,8 +252,9 @@ void put_in_place(
   sweep(); // the sources that were there before
 }
 
-InstallDone
-finish(Candidate candidate, const fs::path& sources, Scratch& scratch, const InstallSteps& steps) {
+InstallDone finish(
+    PluginToPlace candidate, const fs::path& sources, Scratch& scratch, const InstallSteps& steps
+) {
   open_all_of(candidate);
   const auto before = replaced_by(candidate.plugin);
   check_names(candidate, before);
@@ -284,7 +285,7 @@ InstallDone install_plugin(const InstallArgs& args, const InstallSteps& steps) {
   }
   const auto lock = own_folders();
   Scratch scratch;
-  Candidate candidate;
+  PluginToPlace candidate;
   candidate.plugin.from = fs::weakly_canonical(args.given);
   candidate.plugin.checked = args.checked;
   candidate.plugin.sets = args.sets;
@@ -330,7 +331,8 @@ InstallDone rebuild_plugin(const Installed& plugin, const InstallSteps& steps) {
   }
   const auto lock = own_folders();
   Scratch scratch;
-  Candidate candidate{installed_as(plugin.name), {}}; // another process may have installed it again
+  PluginToPlace candidate{
+      installed_as(plugin.name), {}}; // another process may have installed it again
   candidate.plugin.files.clear();
   steps.say("building " + plugin.name);
   candidate.libraries = build_plugin(

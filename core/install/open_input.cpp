@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Both ends of a pipe; what is left open is closed.
-struct Pipe {
-  Pipe() {
+struct PipeEnds {
+  PipeEnds() {
     std::array<int, 2> made{};
     if (::pipe2(made.data(), O_CLOEXEC) != 0) {
       throw StorageError("create", "a pipe", errno);
@@ -35,10 +35,10 @@ struct Pipe {
     in = made[1];
   }
 
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
+  PipeEnds(const PipeEnds&) = delete;
+  PipeEnds& operator=(const PipeEnds&) = delete;
 
-  ~Pipe() {
+  ~PipeEnds() {
     close_in();
     ::close(out);
   }
@@ -52,7 +52,7 @@ struct Pipe {
   int out = -1, in = -1;
 };
 
-size_t read_pipe(const Pipe& pipe, std::span<char> ret_buffer, const std::string& path) {
+size_t read_pipe(const PipeEnds& pipe, std::span<char> ret_buffer, const std::string& path) {
   size_t got = 0;
   while (got < ret_buffer.size()) {
     const ssize_t count = ::read(pipe.out, ret_buffer.data() + got, ret_buffer.size() - got);
@@ -131,7 +131,7 @@ private:
   }
 
   std::string path_;
-  Pipe bytes_, said_;
+  PipeEnds bytes_, said_;
   pid_t pid_ = -1;
 };
 

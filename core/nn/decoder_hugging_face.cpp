@@ -11,8 +11,6 @@ namespace mh {
 
 namespace {
 
-using List = Value::Array;
-
 const Value* given(const Table& table, std::string_view key) {
   const Value* value = table.find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
@@ -106,7 +104,7 @@ void simplify_windows(Table& config, bool alternate) {
   }
   if (given(config, "layer_types") == nullptr) {
     const int64_t bound = most.is_null() ? 28 : most.as_integer();
-    List types;
+    Value::Array types;
     for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
       const bool window = alternate ? i % 2 == 0 && i < bound : i >= bound;
       types.emplace_back(window ? "sliding_attention" : "full_attention");
@@ -119,7 +117,7 @@ void simplify_windows(Table& config, bool alternate) {
 }
 
 void simplify_layer_types(Table& config) {
-  const List& types = config.find("layer_types")->as_array();
+  const Value::Array& types = config.find("layer_types")->as_array();
   const auto is = [](const char* word) {
     return [word](const Value& type) { return type == Value(word); };
   };
@@ -145,7 +143,9 @@ void restore_layer_types(Table& config) {
   if (given(config, "layer_types") == nullptr) {
     const bool window = given(config, "sliding_window") != nullptr;
     const auto layers = static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
-    config.set("layer_types", List(layers, Value(window ? "sliding_attention" : "full_attention")));
+    config.set(
+        "layer_types", Value::Array(layers, Value(window ? "sliding_attention" : "full_attention"))
+    );
   }
 }
 
@@ -257,9 +257,9 @@ void plain_window(Table& f) {
   if (given(f, "window") == nullptr) {
     return;
   }
-  List layers;
+  Value::Array layers;
   for (int64_t i = 0; i < f.find("layers")->as_integer(); ++i) {
-    const List& kinds = pattern.as_array();
+    const Value::Array& kinds = pattern.as_array();
     layers.push_back(
         kinds.empty() ? Value("window") : kinds[static_cast<size_t>(i) % kinds.size()]
     );

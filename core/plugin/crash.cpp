@@ -28,11 +28,11 @@ constexpr const char* kHint = "this is the plugin's to mend; megahost plugins ch
 
 /// Text of a fixed size: a handler may not ask for memory.
 template <size_t size>
-struct Text {
+struct FixedText {
   std::array<char, size> chars{};
   size_t used = 0;
 
-  Text& add(std::string_view more) {
+  FixedText& add(std::string_view more) {
     const size_t count = std::min(more.size(), size - used);
     std::memcpy(chars.data() + used, more.data(), count);
     used += count;
@@ -43,7 +43,7 @@ struct Text {
 };
 
 // The texts that the handler reads.
-Text<512> g_exception;            // that std::terminate was called for
+FixedText<512> g_exception;       // that std::terminate was called for
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
 /// The plugin of the innermost frame of this thread that is a plugin's; null: none is.
@@ -59,7 +59,7 @@ const char* plugin_on_stack() {
   return nullptr;
 }
 
-using Message = Text<2048>;
+using Message = FixedText<2048>;
 
 void add_place(Message& message, const PluginPlace& place) {
   if (place.kind != nullptr) {
@@ -111,7 +111,7 @@ void write_whole(int to, std::string_view text) {
 
 /// To the process that started this rank, as `report` does it; else to standard error.
 void tell(const Message& message) {
-  Text<4096> text;
+  FixedText<4096> text;
   const char* to = std::getenv("MEGAHOST_ERROR_FD");
   if (to == nullptr) {
     text.add("error: ").add(message.view()).add("\nhelp: ").add(kHint).add("\n");

@@ -30,7 +30,7 @@ using at::Tensor;
 using torch::jit::Stack;
 
 /// An operator's arguments, in the order of its schema.
-struct Arguments {
+struct CallArguments {
   std::vector<c10::IValue> all;
 
   [[nodiscard]] Tensor tensor(size_t i) const { return all[i].toTensor(); }
@@ -48,11 +48,11 @@ struct Arguments {
   [[nodiscard]] bool is_true(size_t i) const { return all[i].toBool(); }
 };
 
-using Results = std::vector<Tensor>;
+using FormResults = std::vector<Tensor>;
 
-template <size_t Count, Results (*Form)(const Arguments&)>
+template <size_t Count, FormResults (*Form)(const CallArguments&)>
 void call_form(Stack& stack) {
-  const Arguments arguments{{stack.end() - static_cast<std::ptrdiff_t>(Count), stack.end()}};
+  const CallArguments arguments{{stack.end() - static_cast<std::ptrdiff_t>(Count), stack.end()}};
   torch::jit::drop(stack, Count);
   for (Tensor& result : Form(arguments)) {
     stack.emplace_back(std::move(result));
@@ -71,12 +71,12 @@ Tensor gelu_tanh(const Tensor& x) {
   return at::tanh((x + x * x * x * kCubic) * kRootOfTwoOverPi);
 }
 
-Results gelu(const Arguments& a) {
+FormResults gelu(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   return {a.all[1].toStringRef() == "none" ? x * normal_share(x) : x * 0.5 * (gelu_tanh(x) + 1)};
 }
 
-Results gelu_backward(const Arguments& a) {
+FormResults gelu_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0), x = a.tensor(1);
   if (a.all[2].toStringRef() == "none") {
     const Tensor density = at::exp(x * x * -0.5) * (0.5 * kRootOfTwoOverPi);
@@ -87,55 +87,55 @@ Results gelu_backward(const Arguments& a) {
   return {g * ((t + 1) * 0.5 + x * 0.5 * (1 - t * t) * slope)};
 }
 
-Results silu(const Arguments& a) {
+FormResults silu(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   return {x * at::sigmoid(x)};
 }
 
-Results silu_backward(const Arguments& a) {
+FormResults silu_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0), x = a.tensor(1), s = at::sigmoid(x);
   return {g * s * (x * (1 - s) + 1)};
 }
 
-Results relu(const Arguments& a) {
+FormResults relu(const CallArguments& a) {
   return {at::clamp_min(a.tensor(0), 0)};
 }
 
-Results sigmoid_backward(const Arguments& a) {
+FormResults sigmoid_backward(const CallArguments& a) {
   const Tensor y = a.tensor(1);
   return {a.tensor(0) * y * (1 - y)};
 }
 
-Results tanh_backward(const Arguments& a) {
+FormResults tanh_backward(const CallArguments& a) {
   const Tensor y = a.tensor(1);
   return {a.tensor(0) * (1 - y * y)};
 }
 
-Results softmax(const Arguments& a) {
+FormResults softmax(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   const int64_t dim = a.integer(1);
   const Tensor e = at::exp(x - at::amax(x, dim, /*keepdim=*/true));
   return {e / e.sum(dim, /*keepdim=*/true)};
 }
 
-Results softmax_backward(const Arguments& a) {
+FormResults softmax_backward(const CallArguments& a) {
   const Tensor y = a.tensor(1), gy = a.tensor(0) * y;
   return {gy - y * gy.sum(a.integer(2), /*keepdim=*/true)};
 }
 
-Results log_softmax(const Arguments& a) {
+FormResults log_softmax(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   const int64_t dim = a.integer(1);
   const Tensor shifted = x - at::amax(x, dim, /*keepdim=*/true);
   return {shifted - at::log(at::exp(shifted).sum(dim, /*keepdim=*/true))};
 }
 
-Results log_softmax_backward(const Arguments& a) {
+FormResults log_softmax_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0);
   return {g - at::exp(a.tensor(1)) * g.sum(a.integer(2), /*keepdim=*/true)};
 }
 
-Results logsumexp(const Arguments& a) {
+FormResults logsumexp(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   const auto dims = a.integers(1);
   const Tensor top = at::amax(x, dims, /*keepdim=*/true);
@@ -145,7 +145,7 @@ Results logsumexp(const Arguments& a) {
   return {a.is_true(2) ? result : result.squeeze(dims)};
 }
 
-Results native_layer_norm(const Arguments& a) {
+FormResults native_layer_norm(const CallArguments& a) {
   const Tensor given = a.tensor(0), weight = a.tensor_or_none(2), bias = a.tensor_or_none(3);
   std::vector<int64_t> dims;
   for (auto dim = static_cast<int64_t>(a.integers(1).size()); dim > 0; --dim) {
@@ -161,7 +161,7 @@ Results native_layer_norm(const Arguments& a) {
   return {y.to(given.scalar_type()), mean, rstd};
 }
 
-Results native_layer_norm_backward(const Arguments& a) {
+FormResults native_layer_norm_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0), x = a.tensor(1), mean = a.tensor(3), rstd = a.tensor(4);
   const Tensor weight = a.tensor_or_none(5), bias = a.tensor_or_none(6);
   const auto normalised = static_cast<int64_t>(a.integers(2).size());
@@ -178,43 +178,43 @@ Results native_layer_norm_backward(const Arguments& a) {
       bias.defined() ? g.sum(outer) : Tensor()};
 }
 
-Results embedding_backward(const Arguments& a) {
+FormResults embedding_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0), rows = g.reshape({-1, g.size(-1)});
   const Tensor zeros = at::zeros({a.integer(2), g.size(-1)}, rows.options());
   return {at::index_add(zeros, 0, a.tensor(1).reshape({-1}), rows)};
 }
 
-Results select_backward(const Arguments& a) {
+FormResults select_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0);
   const Tensor zeros = at::zeros(a.integers(1), g.options());
   return {at::select_scatter(zeros, g, a.integer(2), a.integer(3))};
 }
 
-Results slice_backward(const Arguments& a) {
+FormResults slice_backward(const CallArguments& a) {
   const Tensor g = a.tensor(0);
   const Tensor zeros = at::zeros(a.integers(1), g.options());
   return {at::slice_scatter(zeros, g, a.integer(2), a.integer(3), a.integer(4), a.integer(5))};
 }
 
-Results addcmul(const Arguments& a) {
+FormResults addcmul(const CallArguments& a) {
   return {a.tensor(0) + a.tensor(1) * a.tensor(2) * a.scalar(3)};
 }
 
-Results addcdiv(const Arguments& a) {
+FormResults addcdiv(const CallArguments& a) {
   return {a.tensor(0) + a.tensor(1) / a.tensor(2) * a.scalar(3)};
 }
 
-Results lerp(const Arguments& a) {
+FormResults lerp(const CallArguments& a) {
   const Tensor x = a.tensor(0);
   return {x + (a.tensor(1) - x) * a.scalar(2)};
 }
 
-struct Row {
+struct FormRow {
   std::string_view op;
   SimplerForm form;
 };
 
-constexpr Row kForms[] = {
+constexpr FormRow kForms[] = {
     {"aten::_log_softmax", call_form<3, log_softmax>},
     {"aten::_log_softmax_backward_data", call_form<4, log_softmax_backward>},
     {"aten::_softmax", call_form<3, softmax>},
@@ -244,7 +244,7 @@ SimplerForm simpler_form(const std::string& op) {
       std::begin(kForms),
       std::end(kForms),
       op,
-      [](const Row& row, const std::string& name) { return row.op < name; }
+      [](const FormRow& row, const std::string& name) { return row.op < name; }
   );
   return found != std::end(kForms) && found->op == op ? found->form : nullptr;
 }

@@ -83,7 +83,7 @@ std::vector<const Field*> others(const Schema& parallel) {
 }
 
 /// A layout in the making: its items, and how many ranks they take.
-struct Draft {
+struct LayoutDraft {
   std::vector<std::string> items;
   std::vector<MeshAxis> axes; // axes of more than one rank
   int64_t ranks = 1;
@@ -104,15 +104,15 @@ std::vector<Layout> parse_layouts(const std::string& text) {
 
 std::vector<Layout>
 all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, int64_t ranks) {
-  std::vector<Draft> drafts{{}};
-  const auto splits = [](const Draft& draft, MeshAxis axis) {
+  std::vector<LayoutDraft> drafts{{}};
+  const auto splits = [](const LayoutDraft& draft, MeshAxis axis) {
     return std::find(draft.axes.begin(), draft.axes.end(), axis) != draft.axes.end();
   };
   for (const Field& field : parallel.fields) { // degrees first: the others depend on them
     const bool degree = field.degree && field.along != MeshAxis::etp; // inside experts
     for (size_t i = 0, count = degree ? drafts.size() : 0; i < count; ++i) {
       for (int64_t n = 2; n * drafts[i].ranks <= ranks && !splits(drafts[i], *field.along); ++n) {
-        Draft draft = drafts[i];
+        LayoutDraft draft = drafts[i];
         draft.items.push_back(field.name + "=" + std::to_string(n));
         draft.axes.push_back(*field.along);
         draft.ranks *= n;
@@ -126,7 +126,7 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
     for (size_t i = 0, count = drafts.size(); i < count; ++i) {
       for (const std::string& value : values_of(*field, schedules, usual)) {
         if (splits(drafts[i], *field->along)) {
-          Draft draft = drafts[i];
+          LayoutDraft draft = drafts[i];
           draft.items.push_back(field->name + "=" + value);
           drafts.push_back(std::move(draft));
         }
@@ -134,7 +134,7 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
     }
   }
   std::vector<Layout> layouts;
-  for (const Draft& draft : drafts) {
+  for (const LayoutDraft& draft : drafts) {
     if (!draft.items.empty()) {
       layouts.push_back(layout_of(draft.items));
     }

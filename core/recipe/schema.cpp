@@ -100,13 +100,13 @@ std::string in_a_sentence(const Field& field) {
 }
 
 /// One value of the field's type, brought into that type; the reason if that fails.
-struct Checked {
+struct CheckedValue {
   Value value;
   std::string wrong; ///< "7 is not one of ...": empty if the value is fine
   std::string label;
 };
 
-Checked check_word(const Field& field, const Value& value) {
+CheckedValue check_word(const Field& field, const Value& value) {
   const std::string& word = value.as_string();
   if (const auto refused = field.refused.find(word); refused != field.refused.end()) {
     return {value, refused->second, "not yet"};
@@ -122,7 +122,7 @@ Checked check_word(const Field& field, const Value& value) {
       meant ? "did you mean `" + *meant + "`?" : ""};
 }
 
-Checked check_number(const Field& field, const Value& value) {
+CheckedValue check_number(const Field& field, const Value& value) {
   const double number = value.as_number();
   const bool low = field.min && (field.above_min ? number <= *field.min : number < *field.min);
   const bool high = field.max && (field.below_max ? number >= *field.max : number > *field.max);
@@ -133,17 +133,17 @@ Checked check_number(const Field& field, const Value& value) {
   return {value, "", ""};
 }
 
-Checked check_one(const Field& field, Value value) {
+CheckedValue check_one(const Field& field, Value value) {
   const auto mismatch = [&] {
     const std::string text = to_text(value);
     constexpr size_t kLongest = 40;
     const std::string found = text.size() <= kLongest ? text : describe(value.type());
-    return Checked{value, "is " + found + ", expected " + in_a_sentence(field), ""};
+    return CheckedValue{value, "is " + found + ", expected " + in_a_sentence(field), ""};
   };
   const auto origin = value.origin;
   switch (field.type) {
   case FieldType::boolean:
-    return value.is_boolean() ? Checked{value, "", ""} : mismatch();
+    return value.is_boolean() ? CheckedValue{value, "", ""} : mismatch();
   case FieldType::number:
     if (!value.is_number()) {
       return mismatch();
@@ -167,14 +167,14 @@ Checked check_one(const Field& field, Value value) {
   case FieldType::plugin:
     return value.is_string() ||
                    (value.is_table() && (!value.find("use") || value.find("use")->is_string()))
-               ? Checked{value, "", ""}
+               ? CheckedValue{value, "", ""}
                : mismatch();
   case FieldType::table:
     if (value.is_array() && value.as_array().empty()) { // Lua's {} is both
       value = Table{};
       value.origin = origin;
     }
-    return value.is_table() ? Checked{value, "", ""} : mismatch();
+    return value.is_table() ? CheckedValue{value, "", ""} : mismatch();
   case FieldType::any:
     return {value, "", ""};
   }
@@ -182,7 +182,7 @@ Checked check_one(const Field& field, Value value) {
 }
 
 /// A whole field's value; the first wrong element of a list stands for it.
-Checked check_field(const Field& field, Value value) {
+CheckedValue check_field(const Field& field, Value value) {
   if (!field.list) {
     return check_one(field, std::move(value));
   }
@@ -195,7 +195,7 @@ Checked check_field(const Field& field, Value value) {
     return {value, "is " + to_text(value) + ", expected " + in_a_sentence(field), ""};
   }
   for (Value& item : value.as_array()) {
-    Checked checked = check_one(field, item);
+    CheckedValue checked = check_one(field, item);
     if (!checked.wrong.empty()) {
       checked.value.origin = item.origin.source ? item.origin : origin;
       return checked;
@@ -306,7 +306,7 @@ Value complete(
       }
       continue;
     }
-    Checked checked = check_field(field, entry->value);
+    CheckedValue checked = check_field(field, entry->value);
     if (checked.wrong.empty() && field.item) {
       complete_items(field, key, checked.value, known, problems);
     }

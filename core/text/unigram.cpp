@@ -56,16 +56,16 @@ std::vector<BestPiece<Sum>> best_ways(const UnigramModel& model, std::string_vie
   return nodes;
 }
 
-struct Part {
+struct UnigramPiece {
   int32_t id;
   size_t begin, end;
 };
 
 /// The best way from its end, runs of unknown characters as one part where they are fused.
 template <class Sum>
-std::vector<Part> parts_of(const UnigramModel& model, std::string_view word) {
+std::vector<UnigramPiece> parts_of(const UnigramModel& model, std::string_view word) {
   const std::vector<BestPiece<Sum>> nodes = best_ways<Sum>(model, word);
-  std::vector<Part> parts;
+  std::vector<UnigramPiece> parts;
   for (size_t end = word.size(); end > 0; end = parts.back().begin) {
     const BestPiece<Sum>& node = nodes[end];
     const int32_t id = node.id == model.unknown ? kNoId : node.id;
@@ -83,10 +83,10 @@ std::vector<Part> parts_of(const UnigramModel& model, std::string_view word) {
 
 void UnigramModel::encode(std::string_view word, std::vector<int32_t>& ret_ids) const {
   MH_ASSERT(word.size() < UINT32_MAX, "a word of 4 GB");
-  const std::vector<Part> parts = rule == UnigramRule::sentencepiece
-                                      ? parts_of<float>(*this, word)
-                                      : parts_of<double>(*this, word);
-  for (const Part& part : parts) {
+  const std::vector<UnigramPiece> parts = rule == UnigramRule::sentencepiece
+                                              ? parts_of<float>(*this, word)
+                                              : parts_of<double>(*this, word);
+  for (const UnigramPiece& part : parts) {
     if (part.id != kNoId) {
       ret_ids.push_back(part.id);
       continue;

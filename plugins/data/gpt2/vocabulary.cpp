@@ -27,7 +27,7 @@ std::string shown(std::string_view token) {
       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-using Ids = std::unordered_map<std::string, int32_t>;
+using IdsByToken = std::unordered_map<std::string, int32_t>;
 
 /// Takes one flat object of non-negative integers, and nothing else.
 class VocabHandler : public nlohmann::json_sax<nlohmann::json> {
@@ -35,7 +35,7 @@ public:
   explicit VocabHandler(const std::string& file)
       : file_(file) {}
 
-  Ids ids;
+  IdsByToken ids;
 
   bool start_object(size_t) override { return depth_++ == 0 || no_id("an object"); }
 
@@ -91,7 +91,7 @@ private:
   int depth_ = 0;
 };
 
-void add_tokens(const Ids& ids, const std::string& file, Vocabulary& ret_vocabulary) {
+void add_tokens(const IdsByToken& ids, const std::string& file, Vocabulary& ret_vocabulary) {
   int32_t largest = text::kNoId;
   for (const auto& [token, id] : ids) {
     largest = std::max(largest, id);
@@ -124,7 +124,7 @@ void add_tokens(const Ids& ids, const std::string& file, Vocabulary& ret_vocabul
 /// Notes in `ret_made` which ids a merge makes.
 void add_merges(
     std::string_view text,
-    const Ids& ids,
+    const IdsByToken& ids,
     const std::string& file,
     Vocabulary& ret_vocabulary,
     std::vector<bool>& ret_made

@@ -39,9 +39,9 @@ bool has_extension(std::string_view name, const std::vector<std::string>& extens
 // Device and inode: a file's identity, under whatever names.
 using Identity = std::pair<dev_t, ino_t>;
 
-class Finder {
+class FileFinder {
 public:
-  explicit Finder(const std::vector<std::string>& extensions)
+  explicit FileFinder(const std::vector<std::string>& extensions)
       : extensions_(extensions) {}
 
   void path(const std::string& path) {
@@ -102,19 +102,19 @@ private:
   std::set<Identity> seen_;
 };
 
-class Descriptor {
+class FileDescriptor {
 public:
-  explicit Descriptor(const std::string& path)
+  explicit FileDescriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
 
-  ~Descriptor() {
+  ~FileDescriptor() {
     if (number_ >= 0) {
       ::close(number_);
     }
   }
 
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
 
   [[nodiscard]] int number() const { return number_; }
 
@@ -143,7 +143,7 @@ std::vector<std::string> usual_extensions() {
 
 std::vector<TextFile>
 find_text_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions) {
-  Finder finder(extensions);
+  FileFinder finder(extensions);
   std::string list;
   for (const std::string& path : paths) {
     list += (list.empty() ? "" : ", ") + path;
@@ -177,7 +177,7 @@ find_text_files(const std::vector<std::string>& paths, const std::vector<std::st
 }
 
 std::string read_text_file(const std::string& path, std::optional<uint64_t> first) {
-  const Descriptor file(path);
+  const FileDescriptor file(path);
   if (file.number() < 0) {
     throw data_error(
         "cannot open " + path + ": " + reason(errno), "make it readable, or leave it out"

@@ -36,9 +36,9 @@ pjrt::ClientOption parse_option(const std::string& text) {
                                              : pjrt::ClientOption{name, value};
 }
 
-class DeviceBuffer : public mh::ProgramDevice::Buffer {
+class HeldBuffer : public mh::ProgramDevice::Buffer {
 public:
-  explicit DeviceBuffer(pjrt::PjrtBuffer buffer)
+  explicit HeldBuffer(pjrt::PjrtBuffer buffer)
       : buffer_(std::move(buffer)) {}
 
   void copy_to(const at::Tensor& host) const override { buffer_.copy_to(host); }
@@ -58,12 +58,12 @@ public:
   run(const std::vector<const mh::ProgramDevice::Buffer*>& arguments) override {
     std::vector<const pjrt::PjrtBuffer*> buffers;
     for (const auto* argument : arguments) {
-      buffers.push_back(&static_cast<const DeviceBuffer&>(*argument).held());
+      buffers.push_back(&static_cast<const HeldBuffer&>(*argument).held());
     }
     std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>> results;
     auto made = executable_->run({buffers});
     for (pjrt::PjrtBuffer& result : made.front()) {
-      results.push_back(std::make_unique<DeviceBuffer>(std::move(result)));
+      results.push_back(std::make_unique<HeldBuffer>(std::move(result)));
     }
     return results;
   }
@@ -118,7 +118,7 @@ public:
   int64_t memory() const override { return 0; }
 
   std::unique_ptr<Buffer> upload(const at::Tensor& host) const override {
-    return std::make_unique<DeviceBuffer>(client_.upload(host, index_));
+    return std::make_unique<HeldBuffer>(client_.upload(host, index_));
   }
 
   std::unique_ptr<Program> compile(const std::string& module) const override {

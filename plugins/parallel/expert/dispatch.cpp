@@ -39,7 +39,7 @@ int64_t padded_rows(int64_t pad, const mh::Mesh& mesh) {
   return pad * std::max<int64_t>(1, sharing / of_one);
 }
 
-class AllGather : public mh::ExpertMethod {
+class AllGatherDispatch : public mh::ExpertMethod {
 public:
   Tensor mixed(
       const Tensor& x,
@@ -95,7 +95,7 @@ struct DispatchSizes {
   Counts arrived; ///< by rank of etp, rank of ep and expert of this rank
 };
 
-class AllToAll : public mh::ExpertMethod {
+class AllToAllDispatch : public mh::ExpertMethod {
 public:
   Tensor mixed(
       const Tensor& x,
@@ -216,11 +216,11 @@ private:
 } // namespace
 
 std::unique_ptr<const mh::ExpertMethod> make_all_gather() {
-  return std::make_unique<AllGather>();
+  return std::make_unique<AllGatherDispatch>();
 }
 
 std::unique_ptr<const mh::ExpertMethod> make_all_to_all() {
-  return std::make_unique<AllToAll>();
+  return std::make_unique<AllToAllDispatch>();
 }
 
 } // namespace expert_parallel

@@ -70,9 +70,9 @@ std::string token_of(const std::string& path, const std::string& source) {
   return *token;
 }
 
-class Finder {
+class CredentialFinder {
 public:
-  Finder(const CredentialsPlace& place, Http& http)
+  CredentialFinder(const CredentialsPlace& place, Http& http)
       : place_(place)
       , http_(http)
       , profiles_(place.environment, place.profile) {}
@@ -387,7 +387,7 @@ private:
 } // namespace
 
 Credentials find_credentials(const CredentialsPlace& place, Http& http) {
-  return Finder(place, http).find();
+  return CredentialFinder(place, http).find();
 }
 
 CredentialsCache::CredentialsCache(CredentialsPlace place, Http& http)

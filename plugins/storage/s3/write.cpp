@@ -25,7 +25,7 @@ std::string checksum_text(std::string_view bytes) {
   return base64(text);
 }
 
-struct Part {
+struct UploadPart {
   std::string etag, checksum;
 };
 
@@ -41,7 +41,7 @@ public:
   }
 
   ~Writing() override {
-    for (std::future<Part>& part : in_flight_) {
+    for (std::future<UploadPart>& part : in_flight_) {
       part.wait();
     }
     if (!upload_.empty()) {
@@ -141,7 +141,7 @@ private:
         std::launch::async,
         [client = client_, request = std::move(request), bytes = std::exchange(buffer_, {})](
         ) mutable {
-          Part part;
+          UploadPart part;
           if (client->options().checksums) {
             part.checksum = request.headers["x-amz-checksum-crc32c"] = checksum_text(bytes);
           }
@@ -153,7 +153,7 @@ private:
   }
 
   void land_one() {
-    std::future<Part> part = std::move(in_flight_.front());
+    std::future<UploadPart> part = std::move(in_flight_.front());
     in_flight_.pop_front();
     parts_.push_back(part.get());
   }
@@ -232,8 +232,8 @@ private:
   std::string buffer_{};
   std::string upload_{}; ///< the id of the upload in parts; empty: there is none
   size_t sent_ = 0;
-  std::deque<std::future<Part>> in_flight_{};
-  std::vector<Part> parts_{};
+  std::deque<std::future<UploadPart>> in_flight_{};
+  std::vector<UploadPart> parts_{};
 };
 
 } // namespace

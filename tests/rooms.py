@@ -69,7 +69,7 @@ found = list(faults(rooms, used))
 assert not found, "\n".join(found)
 
 # A room answers one question: it stays small enough to be read.
-MOST_LINES = 6500
+MOST_LINES = 6000
 for room in rooms:
     lines = sum(len(path.read_text().splitlines()) for path in (CORE / room).rglob("*.[ch]pp"))
     assert lines <= MOST_LINES, f"core/{room} has {lines} lines, expected at most {MOST_LINES}: cut it in two"

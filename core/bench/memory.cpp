@@ -2,8 +2,8 @@
 
 #include "core/base/number_text.hpp"
 #include "core/bench/bench.hpp"
-#include "core/kernels/cost.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/plan/cost.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>

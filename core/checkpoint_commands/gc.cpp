@@ -2,10 +2,10 @@
 
 #include "core/base/number_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
+#include "core/foreign/dcp.hpp"
 #include "core/options/read.hpp"
 #include "core/storage/step_folder.hpp"
 #include "core/train/run_folder.hpp"

@@ -2,7 +2,7 @@
 /// The arguments of a command, found by name.
 
 #include "core/import/shell.hpp"
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 
 #include <cstdint>
 #include <map>

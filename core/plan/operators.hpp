@@ -1,7 +1,7 @@
 #pragma once
 /// The work of a step's operators: which of them work, and how much.
 
-#include "core/kernels/cost.hpp"
+#include "core/plan/cost.hpp"
 #include "core/plan/recorder.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ enum class WorkKind : uint8_t {
   addmm,     ///< (c, a, b)
   attention, ///< LibTorch's fused kernels
   factors,   ///< QR and eigenvectors of a matrix
-  own,       ///< ours: kernels/cost.hpp
+  own,       ///< ours: cost.hpp
   writes,    ///< in place, without reading what was there
   updates,   ///< in place
   other,     ///< reads its inputs, writes its outputs

@@ -1,7 +1,7 @@
 #include "core/recipe/terms.hpp"
 
 #include "core/base/text.hpp"
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 #include "core/recipe/sections.hpp"
 
 #include <algorithm>

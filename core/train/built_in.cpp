@@ -1,6 +1,6 @@
 #include "core/train/built_in.hpp"
 
-#include "core/checkpoint/built_in.hpp"
+#include "core/foreign/built_in.hpp"
 #include "core/train/devices.hpp"
 
 namespace mh {

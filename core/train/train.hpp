@@ -7,8 +7,8 @@
 
 #include "core/draw/output.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/records/profile.hpp"
 #include "core/train/device_step.hpp"
-#include "core/train/profile.hpp"
 #include "core/train/session.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"

@@ -1,9 +1,9 @@
 // Folders of torch.distributed.checkpoint and files of torch.save; what PyTorch itself says of them
 // is in tests/parity/dcp.py.
 
-#include "core/checkpoint/dcp.hpp"
+#include "core/foreign/dcp.hpp"
 
-#include "core/checkpoint/torch_folder.hpp"
+#include "core/foreign/torch_folder.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"

@@ -1,7 +1,7 @@
 #include "core/checkpoint/hf.hpp"
 
-#include "core/checkpoint/built_in.hpp"
 #include "core/checkpoint/tensors.hpp"
+#include "core/foreign/built_in.hpp"
 #include "core/storage/local.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"

@@ -1,11 +1,11 @@
 // Megatron-LM's names and its torch_dist; what megatron-core itself says of them is in
 // tests/parity/torch_dist.py.
 
-#include "core/checkpoint/megatron.hpp"
+#include "core/foreign/megatron.hpp"
 
 #include "core/base/printable.hpp"
-#include "core/checkpoint/dcp.hpp"
-#include "core/checkpoint/megatron_names.hpp"
+#include "core/foreign/dcp.hpp"
+#include "core/foreign/megatron_names.hpp"
 #include "core/formats/torch_file.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"

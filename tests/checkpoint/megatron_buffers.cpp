@@ -1,10 +1,10 @@
 // Buffers of Megatron-LM's distributed optimizer; what megatron-core itself writes is in
 // tests/parity/torch_dist.py.
 
-#include "core/checkpoint/megatron_buffers.hpp"
+#include "core/foreign/megatron_buffers.hpp"
 
-#include "core/checkpoint/dcp.hpp"
-#include "core/checkpoint/megatron.hpp"
+#include "core/foreign/dcp.hpp"
+#include "core/foreign/megatron.hpp"
 #include "core/formats/pickle.hpp"
 #include "core/formats/torch_file.hpp"
 #include "core/storage/memory_storage.hpp"

@@ -1,7 +1,7 @@
 // Megatron-LM's checkpoints of a file for each rank, and NeuronX's form of them.
 
 #include "core/base/printable.hpp"
-#include "core/checkpoint/megatron.hpp"
+#include "core/foreign/megatron.hpp"
 #include "core/formats/pickle.hpp"
 #include "core/formats/torch_file.hpp"
 #include "core/formats/zip.hpp"

@@ -1,10 +1,10 @@
 // NeuronX Distributed's checkpoints: what is written for ranks is read again, and their other forms
 // are, too. That torch.load reads them is in tests/parity/dcp.py.
 
-#include "core/checkpoint/xser.hpp"
+#include "core/foreign/xser.hpp"
 
-#include "core/checkpoint/torch_tensors.hpp"
-#include "core/checkpoint/xser_names.hpp"
+#include "core/foreign/torch_tensors.hpp"
+#include "core/foreign/xser_names.hpp"
 #include "core/formats/pickle.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"

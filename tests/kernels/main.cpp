@@ -2,9 +2,9 @@
 /// for each type and instruction set; `gradient` with finite differences; `speed` times them
 /// next to plain ATen; `support` lists which device has a kernel.
 
-#include "core/kernels/cost.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/plan/cost.hpp"
 #include "megahost/parallel.hpp"
 #include "tests/kernels/operation.hpp"
 

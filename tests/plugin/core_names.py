@@ -34,8 +34,8 @@ ALLOWED = {
     "core/include/megahost/recipe.hpp": {"cpu byte native": "what a recipe made by hand starts from"},
     "core/recipe/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
     "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
-    "core/checkpoint/built_in.cpp": {"native huggingface dcp torch_save torch_dist mp_rank xser": "the core's own checkpoint formats register here"},
-    "core/checkpoint/dcp.hpp": {"dcp": "the folder of a run's steps in that format"},
+    "core/foreign/built_in.cpp": {"native huggingface dcp torch_save torch_dist mp_rank xser": "the core's own checkpoint formats register here"},
+    "core/foreign/dcp.hpp": {"dcp": "the folder of a run's steps in that format"},
     "core/checkpoint_commands/export.cpp": {"dcp torch_dist xser": "the other formats that checkpoints are exported to"},
     "core/checkpoint_commands/megatron_state.cpp": {"expert inverse_sqrt min_lr warmup_share wsd": "a run's keys in Megatron-LM's words"},
     "core/formats/torch_file.cpp": {"cpu": "PyTorch's word for where a storage was"},
@@ -49,7 +49,7 @@ ALLOWED = {
     "core/commands/doctor.cpp": {"cpu": "what ranks are compared on unless told"},
     "core/recipe/scale.cpp": {"mock": "a corpus that needs no files takes the place of the recipe's"},
     "core/recipe/terms.cpp": {"*": WORDS},
-    "core/recipe/arguments.cpp": {"*": WORDS},
+    "core/megatron/arguments.cpp": {"*": WORDS},
     "core/bench/calibrate.cpp": {"*": "recipes that measure this machine"},
     "core/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},
     "core/commands/schedule.cpp": {"virtual_stages": "the member of PipelineSchedule::Args in --json"},
@@ -69,15 +69,15 @@ ALLOWED = {
 IN_SENTENCES = {
     "core/cli/": {"*": "examples in help"},
     "core/recipe/terms.cpp": {"*": WORDS},
-    "core/recipe/arguments.cpp": {"*": WORDS},
-    "core/recipe/arguments_without.cpp": {"*": WORDS},
-    "core/checkpoint/megatron": {"torch_dist": "the name of a format in messages"},
+    "core/megatron/arguments.cpp": {"*": WORDS},
+    "core/megatron/arguments_without.cpp": {"*": WORDS},
+    "core/foreign/megatron": {"torch_dist": "the name of a format in messages"},
     "core/checkpoint_commands/export.cpp": {"dcp": "an option in a hint"},
     "core/bench/calibrate.cpp": {"gpt llama": "recipes that measure this machine"},
     "core/bench/gpu.cpp": {"adamw mock decay_iters": "recipes that it runs"},
     "core/corpora/prepare.cpp": {"gpt2": "an example in a hint", "indexed": "the corpus that reads what it writes, in a recipe for it"},
     "core/editor/lua_stubs.cpp": {"llama": "an example in what it writes"},
-    "core/checkpoint/xser_write.cpp": {"xser": "the format in a hint"},
+    "core/foreign/xser_write.cpp": {"xser": "the format in a hint"},
     "core/checkpoint_commands/megatron_state.cpp": {"min_lr warmup_share": "keys that Megatron-LM has, too"},
     "core/conformance/files.cpp": {"moe": "an example of an id"},
     "core/conformance/subject.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
@@ -99,7 +99,7 @@ def names():
         found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', text))
         if file.name == "keys.hpp":
             found.update(re.findall(r'f\.add\(\s*"([^"]+)"', text))
-    for own in ("core/train/devices.cpp", "core/checkpoint/built_in.cpp"):
+    for own in ("core/train/devices.cpp", "core/foreign/built_in.cpp"):
         found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', (ROOT / own).read_text()))
     return found
 

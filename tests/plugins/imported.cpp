@@ -1,6 +1,6 @@
 // Every key that an argument of Megatron-LM becomes is a field of the core or of a plugin.
 
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/host.hpp"
 

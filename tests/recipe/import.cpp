@@ -2,7 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/import/shell_value.hpp"
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/sections.hpp"
 #include "fixture.hpp"

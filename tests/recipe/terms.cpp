@@ -2,7 +2,7 @@
 
 #include "core/recipe/terms.hpp"
 
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 #include "core/recipe/sections.hpp"
 #include "fixture.hpp"
 

@@ -1,9 +1,9 @@
 // Profiles of real steps: the tables add up to the steps' time, the parts are found in forward,
 // backward and recomputation, and nothing listens otherwise.
 
-#include "core/train/profile.hpp"
+#include "core/records/profile.hpp"
 
-#include "core/train/profile_tables.hpp"
+#include "core/records/profile_tables.hpp"
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
 #include "tiny.hpp"

@@ -2,7 +2,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/reference/reference.hpp"
 #include "core/cli/topics.hpp"
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/storage/file_system.hpp"
 

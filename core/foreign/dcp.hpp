@@ -8,7 +8,7 @@
 /// ```
 
 #include "core/checkpoint/outlined.hpp"
-#include "core/checkpoint/torch_tensors.hpp"
+#include "core/foreign/torch_tensors.hpp"
 #include "core/formats/dcp_metadata.hpp"
 #include "core/storage/step_folder.hpp"
 #include "megahost/checkpoint_format.hpp"

@@ -1,6 +1,6 @@
-#include "core/checkpoint/megatron_buffers.hpp"
+#include "core/foreign/megatron_buffers.hpp"
 
-#include "core/checkpoint/megatron_names.hpp"
+#include "core/foreign/megatron_names.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>

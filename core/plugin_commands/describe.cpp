@@ -1,4 +1,4 @@
-#include "core/commands/describe.hpp"
+#include "core/plugin_commands/describe.hpp"
 
 #include "core/recipe/sections.hpp"
 

@@ -1,7 +1,8 @@
-#include "core/commands/commands.hpp"
-#include "core/commands/plugin_tests.hpp"
 #include "core/conformance/check.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/plugin_commands/commands.hpp"
+#include "core/plugin_commands/plugin_tests.hpp"
+#include "core/recipe/load.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

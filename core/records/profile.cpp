@@ -1,10 +1,10 @@
-#include "core/train/profile.hpp"
+#include "core/records/profile.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/seconds.hpp"
+#include "core/records/profile_tables.hpp"
 #include "core/step/model_parts.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/profile_tables.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/record_function.h>

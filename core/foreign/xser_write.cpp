@@ -1,7 +1,7 @@
 #include "core/base/printable.hpp"
-#include "core/checkpoint/torch_tensors.hpp"
-#include "core/checkpoint/xser.hpp"
-#include "core/checkpoint/xser_names.hpp"
+#include "core/foreign/torch_tensors.hpp"
+#include "core/foreign/xser.hpp"
+#include "core/foreign/xser_names.hpp"
 #include "core/formats/pickle.hpp"
 
 #include <ATen/core/grad_mode.h>

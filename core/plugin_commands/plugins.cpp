@@ -1,9 +1,9 @@
 #include "core/base/folders.hpp"
-#include "core/commands/commands.hpp"
 #include "core/draw/report.hpp"
 #include "core/draw/terminal.hpp"
 #include "core/install/install.hpp"
 #include "core/plugin/shadows.hpp"
+#include "core/plugin_commands/commands.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

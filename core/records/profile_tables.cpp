@@ -1,4 +1,4 @@
-#include "core/train/profile_tables.hpp"
+#include "core/records/profile_tables.hpp"
 
 #include "core/base/number_text.hpp"
 

@@ -1,8 +1,8 @@
 #include "core/base/text.hpp"
-#include "core/commands/commands.hpp"
-#include "core/commands/plugin_tests.hpp"
 #include "core/draw/report.hpp"
 #include "core/install/install.hpp"
+#include "core/plugin_commands/commands.hpp"
+#include "core/plugin_commands/plugin_tests.hpp"
 #include "megahost/error.hpp"
 
 #include <cstdio>

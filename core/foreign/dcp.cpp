@@ -1,10 +1,10 @@
-#include "core/checkpoint/dcp.hpp"
+#include "core/foreign/dcp.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/box.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
-#include "core/checkpoint/torch_folder.hpp"
+#include "core/foreign/torch_folder.hpp"
 
 #include <ATen/core/grad_mode.h>
 

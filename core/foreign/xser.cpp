@@ -1,10 +1,10 @@
-#include "core/checkpoint/xser.hpp"
+#include "core/foreign/xser.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/hf.hpp"
-#include "core/checkpoint/torch_folder.hpp"
-#include "core/checkpoint/xser_names.hpp"
+#include "core/foreign/torch_folder.hpp"
+#include "core/foreign/xser_names.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/format.hpp"
+#include "core/foreign/dcp.hpp"
 #include "core/formats/zip.hpp"
 #include "core/mesh/collective_log.hpp"
 

@@ -1,7 +1,7 @@
 #include "core/base/folders.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/scaffold.hpp"
-#include "core/commands/commands.hpp"
+#include "core/plugin_commands/commands.hpp"
 #include "megahost/error.hpp"
 
 #include <cstdio>

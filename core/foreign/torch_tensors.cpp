@@ -1,4 +1,4 @@
-#include "core/checkpoint/torch_tensors.hpp"
+#include "core/foreign/torch_tensors.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/tensors.hpp"

@@ -1,4 +1,4 @@
-#include "core/checkpoint/iteration_format.hpp"
+#include "core/foreign/iteration_format.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "core/kernels/cost.hpp"
+#include "core/plan/cost.hpp"
 
 #include "megahost/nn/attention_kernel.hpp"
 
@@ -154,19 +154,6 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 23> kCosts = {{
 }};
 
 } // namespace
-
-double visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window) {
-  const auto triangle = [&](int64_t last) { // sum of min(i, keys) for i from 1 to last
-    const auto rows = static_cast<double>(std::max<int64_t>(last, 0));
-    const double short_rows = std::min(rows, static_cast<double>(keys));
-    return short_rows * (short_rows + 1) / 2 + (rows - short_rows) * static_cast<double>(keys);
-  };
-  const auto up_to = [&](int64_t ahead) { // keys at most so far after their query
-    return triangle(keys + ahead) - triangle(keys - queries + ahead);
-  };
-  const double past = window > 0 ? up_to(-window) : 0;
-  return (causal ? up_to(0) : up_to(window > 0 ? window - 1 : queries)) - past;
-}
 
 CostFunction find_cost(std::string_view name) {
   const auto* found =

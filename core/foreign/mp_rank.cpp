@@ -3,9 +3,9 @@
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
-#include "core/checkpoint/megatron.hpp"
-#include "core/checkpoint/megatron_names.hpp"
-#include "core/checkpoint/torch_folder.hpp"
+#include "core/foreign/megatron.hpp"
+#include "core/foreign/megatron_names.hpp"
+#include "core/foreign/torch_folder.hpp"
 
 #include <nlohmann/json.hpp>
 

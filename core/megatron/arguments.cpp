@@ -1,4 +1,4 @@
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 
 #include <fnmatch.h>
 

@@ -10,8 +10,8 @@
 /// Source:  neuronx-distributed of Neuron 2.29, trainer/checkpoint.py, scripts/checkpoint_converter.py;
 ///          torch_xla, utils/serialization.py
 
-#include "core/checkpoint/iteration_format.hpp"
 #include "core/checkpoint/outlined.hpp"
+#include "core/foreign/iteration_format.hpp"
 #include "megahost/schema.hpp"
 
 #include <memory>

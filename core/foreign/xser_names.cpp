@@ -1,4 +1,4 @@
-#include "core/checkpoint/xser_names.hpp"
+#include "core/foreign/xser_names.hpp"
 
 #include <array>
 #include <charconv>

@@ -1,7 +1,7 @@
 // Arguments of Megatron-LM that have no counterpart in a recipe, by subject. All arguments of its
 // HEAD of August 2026 (d98e8a64) are here or in arguments.cpp; a test checks the list.
 
-#include "core/recipe/arguments.hpp"
+#include "core/megatron/arguments.hpp"
 
 namespace mh {
 

@@ -1,11 +1,11 @@
-#include "core/checkpoint/built_in.hpp"
+#include "core/foreign/built_in.hpp"
 
-#include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/hf.hpp"
-#include "core/checkpoint/megatron.hpp"
 #include "core/checkpoint/native.hpp"
-#include "core/checkpoint/torch_folder.hpp"
-#include "core/checkpoint/xser.hpp"
+#include "core/foreign/dcp.hpp"
+#include "core/foreign/megatron.hpp"
+#include "core/foreign/torch_folder.hpp"
+#include "core/foreign/xser.hpp"
 
 namespace mh {
 

@@ -1,10 +1,10 @@
-#include "core/checkpoint/megatron.hpp"
+#include "core/foreign/megatron.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
-#include "core/checkpoint/dcp.hpp"
-#include "core/checkpoint/megatron_buffers.hpp"
-#include "core/checkpoint/megatron_names.hpp"
+#include "core/foreign/dcp.hpp"
+#include "core/foreign/megatron_buffers.hpp"
+#include "core/foreign/megatron_names.hpp"
 
 #include <algorithm>
 #include <charconv>

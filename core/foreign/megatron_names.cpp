@@ -1,4 +1,4 @@
-#include "core/checkpoint/megatron_names.hpp"
+#include "core/foreign/megatron_names.hpp"
 
 #include <nlohmann/json.hpp>
 

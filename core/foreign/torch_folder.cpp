@@ -1,4 +1,4 @@
-#include "core/checkpoint/torch_folder.hpp"
+#include "core/foreign/torch_folder.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/format.hpp"

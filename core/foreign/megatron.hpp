@@ -8,8 +8,8 @@
 /// Source:  Megatron-LM, megatron/training/checkpointing.py; megatron-core 0.16.1,
 ///          dist_checkpointing
 
-#include "core/checkpoint/iteration_format.hpp"
 #include "core/checkpoint/outlined.hpp"
+#include "core/foreign/iteration_format.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/schema.hpp"
 

@@ -2,7 +2,7 @@
 /// Folders with a state_dict of torch.save: `pytorch_model.bin`, several such files with an index,
 /// or one file of any name that ends in .pt, .pth or .bin.
 
-#include "core/checkpoint/torch_tensors.hpp"
+#include "core/foreign/torch_tensors.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/schema.hpp"
 

@@ -1,6 +1,6 @@
 #include "core/base/text.hpp"
-#include "core/commands/commands.hpp"
-#include "core/commands/describe.hpp"
+#include "core/plugin_commands/commands.hpp"
+#include "core/plugin_commands/describe.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 program = os.environ["MEGAHOST"]
+its_own = os.environ.get("MEGAHOST_WARM_PROGRAM", program)  # whose ranks are processes with its words
 python = os.environ["MEGAHOST_SOURCE"] + "/.deps/parity-env/bin/python"
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-launchers-"))
 folder.chmod(0o755)  # munge has a user of its own
@@ -74,7 +75,7 @@ def ranks_of(run):
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().decode().split("\0")
-            if words[0] == program and run in words:
+            if words[0] == its_own and run in words:
                 found.append(int(process.name))
         except OSError:
             pass
@@ -92,7 +93,7 @@ def rank_one(run):
 
 def interrupted(launcher, run, number, *words):
     """A long run whose rank 1 gets a signal; it must end, and leave no rank behind. Returns what it said."""
-    started = start(launcher, [program, "run", "tiny.toml", "--run-dir", run, *tensor, "--set", "train.iters=1000000",
+    started = start(launcher, [its_own, "run", "tiny.toml", "--run-dir", run, *tensor, "--set", "train.iters=1000000",
                                *words])
     metrics = folder / run / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
@@ -111,7 +112,7 @@ def interrupted(launcher, run, number, *words):
 def check_restart():
     """A rank that is killed, and ranks that the launcher starts again: they meet once more, and go on where the run was."""
     run = "restarted"
-    started = start(torchrun_again, [program, "run", "tiny.toml", "--run-dir", run, "--resume=auto", *tensor, "--set",
+    started = start(torchrun_again, [its_own, "run", "tiny.toml", "--run-dir", run, "--resume=auto", *tensor, "--set",
                                      "train.iters=600", "--set", "checkpoint.interval=50"])
     while len(list((folder / run).glob("checkpoints/step-*"))) < 2:  # the last may be on its way
         assert started.poll() is None, started.stdout.read()

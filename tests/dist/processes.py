@@ -14,6 +14,7 @@ import tempfile
 import time
 
 program = os.environ["MEGAHOST"]
+its_own = os.environ.get("MEGAHOST_WARM_PROGRAM", program)  # whose ranks are processes below it, which signals meet
 fixtures = pathlib.Path(os.environ["MEGAHOST_FIXTURES"])
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-processes-"))
 (folder / "tiny.toml").write_text(
@@ -162,7 +163,7 @@ def children_of(process):
 
 def long_run(name, settings="data=2", ranks=2, *words):
     run = subprocess.Popen(
-        [program, "run", "tiny.toml", "--run-dir", name, "--nproc", str(ranks), *layout(settings), "--set",
+        [its_own, "run", "tiny.toml", "--run-dir", name, "--nproc", str(ranks), *layout(settings), "--set",
          "train.iters=1000000", *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = folder / name / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
@@ -238,7 +239,7 @@ for settings, ranks, late, times in (("data=2", 2, 1, 2), ("tensor=2", 2, 0, 1),
 
 # So does an evaluation.
 def long_evaluation(*words):
-    run = subprocess.Popen([program, "eval", "tiny.toml", "--weights", "one", "--nproc", "2", *layout("data=2"), "--set",
+    run = subprocess.Popen([its_own, "eval", "tiny.toml", "--weights", "one", "--nproc", "2", *layout("data=2"), "--set",
                             "train.eval_iters=1000000", "--set", "comm.hang_after=2", *words], cwd=folder,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     await_line(run, "warning: train.eval_iters .* times; --all reads each of them once")

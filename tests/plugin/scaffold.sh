@@ -3,6 +3,7 @@
 # tests (a program, `plugins check`, two steps of its recipe), installed, and found by its name.
 # usage: scaffold.sh KIND
 . "$MEGAHOST_SOURCE/tests/thirdparty/prefix.sh"
+export CXXFLAGS=-g0 # debug information takes a third of a compiler's time
 name=my-$1
 
 megahost plugins new "$work/$name" --kind "$1" > new.out

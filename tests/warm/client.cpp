@@ -10,10 +10,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 namespace {
@@ -32,10 +32,22 @@ int connected() {
   return connect(server, any, sizeof(address)) == 0 ? server : -1;
 }
 
-/// A copy of one of the standard files, or an empty one where it is closed.
-int standard(int file) {
-  const int copied = fcntl(file, F_DUPFD_CLOEXEC, 3);
-  return copied >= 0 ? copied : open("/dev/null", O_RDWR | O_CLOEXEC);
+/// The files that this process was started with: the standard ones, empty where they are closed, and
+/// those that a launcher hands to its ranks.
+void add_files(warm::Request& ret_request) {
+  ret_request.descriptors.push_back(open(".", O_PATH | O_CLOEXEC));
+  for (const int file : {0, 1, 2}) {
+    const bool closed = fcntl(file, F_GETFD) < 0;
+    ret_request.numbers.push_back(file);
+    ret_request.descriptors.push_back(closed ? open("/dev/null", O_RDWR | O_CLOEXEC) : file);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int file = std::stoi(entry.path().filename());
+    if (file > 2 && (fcntl(file, F_GETFD) & FD_CLOEXEC) == 0) {
+      ret_request.numbers.push_back(file);
+      ret_request.descriptors.push_back(file);
+    }
+  }
 }
 
 [[noreturn]] void end_as(int status) {
@@ -51,13 +63,8 @@ int standard(int file) {
 
 } // namespace
 
-int main(int argc, char** argv) {
-  // Ranks are started with the command line of the process, which a copy of the server has not.
-  const bool checks = argc > 1 && std::string(argv[1]) == "check"; // layouts on ranks of its own
-  const bool ranks = checks || std::any_of(argv, argv + argc, [](const std::string& word) {
-                       return word.starts_with("--nproc");
-                     });
-  const int server = ranks ? -1 : connected();
+int main(int, char** argv) {
+  const int server = connected();
   if (server < 0) {
     const char* program = std::getenv("MEGAHOST_WARM_PROGRAM");
     execv(program == nullptr ? "megahost" : program, argv);
@@ -77,12 +84,12 @@ int main(int argc, char** argv) {
   for (char** variable = environ; *variable != nullptr; ++variable) {
     request.variables.emplace_back(*variable);
   }
-  const int folder = open(".", O_PATH | O_CLOEXEC);
-  if (!warm::send_request(server, request, {folder, standard(0), standard(1), standard(2)})) {
+  add_files(request);
+  if (!warm::send_request(server, request)) {
     std::perror("the server of starts");
     return 1;
   }
-  for (const int file : {0, 1, 2}) {
+  for (const int file : request.descriptors) {
     close(file); // who reads from the started one sees its end
   }
   pollfd ready[2] = {{server, POLLIN, 0}, {signalfd(-1, &passed, SFD_CLOEXEC), POLLIN, 0}};

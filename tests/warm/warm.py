@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs a test whose starts of the program find LibTorch loaded: each is a copy of one process that has loaded it, and goes
-on with the program's own main.
+on with the program's own main. Ranks that it starts are copies, too, and processes of their own: a test that stops or kills
+one starts $MEGAHOST_WARM_PROGRAM.
 
 usage: warm.py SERVER CLIENT COMMAND...   SERVER is preloaded into $MEGAHOST; COMMAND sees CLIENT as $MEGAHOST.
        warm.py - - COMMAND...             runs it as it is: a sanitizer wants to be the first library
@@ -29,7 +30,8 @@ def main():
             [program], stdin=subprocess.PIPE, pass_fds=[listening.fileno()],
             env=os.environ | {"LD_PRELOAD": server, "MEGAHOST_WARM_LISTENING": str(listening.fileno())})
         listening.close()
-        warm = {"MEGAHOST": f"{folder}/megahost", "MEGAHOST_WARM": name, "MEGAHOST_WARM_PROGRAM": program}
+        warm = {"MEGAHOST": f"{folder}/megahost", "MEGAHOST_WARM": name, "MEGAHOST_WARM_PROGRAM": program,
+                "PATH": f"{folder}:{os.environ['PATH']}"}
         status = subprocess.call(command, env=os.environ | warm)
         running.stdin.close()
         failed = running.wait()

@@ -120,22 +120,6 @@ TEST_CASE("runs are cut into chunks, the last of each may be shorter") {
   CHECK((chunk_rows({{0, 5}, {20, 4}}, 3) == expected));
 }
 
-TEST_CASE("chunks of the same length that follow each other go together, up to a number of pairs") {
-  const std::vector<TokenRun> chunks{{0, 3}, {3, 3}, {6, 3}, {9, 2}, {12, 2}};
-  const auto places = [&chunks](int64_t most_pairs) {
-    std::vector<std::pair<int64_t, int64_t>> found;
-    for (const AlikeChunks& group : alike(chunks, most_pairs)) {
-      CHECK(group.rows == chunks[static_cast<size_t>(group.first)]);
-      found.emplace_back(group.first, group.count);
-    }
-    return found;
-  };
-  using Places = std::vector<std::pair<int64_t, int64_t>>;
-  CHECK(places(1000) == Places{{0, 3}, {3, 1}, {4, 1}});
-  CHECK(places(18) == Places{{0, 2}, {2, 1}, {3, 1}, {4, 1}});
-  CHECK(places(1) == Places{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}}); // at least one
-}
-
 TEST_CASE("by chunks it is what it is token by token, and so are all gradients") {
   at::manual_seed(1);
   for (const auto& [type, allowed] : {std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5)}) {

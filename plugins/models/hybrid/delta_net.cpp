@@ -1,9 +1,9 @@
 #include "delta_net.hpp"
 
-#include "chunks.hpp"
 #include "decays.hpp"
 #include "delta_rule.hpp"
 #include "documents.hpp"
+#include "scan.hpp"
 
 #include <megahost/saved.hpp>
 

@@ -1,7 +1,5 @@
 #include "delta_rule.hpp"
 
-#include "chunks.hpp"
-
 #include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -43,14 +41,37 @@ int64_t padded_rows(const std::vector<TokenRun>& rows) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
 }
 
-/// A group's rows of x [seq, batch, heads, dim]: [count, batch, heads, rows, dim], no copy
-at::Tensor by_chunk(const AlikeChunks& group, const at::Tensor& x) {
-  return group.rows_of(x).permute({0, 2, 3, 1, 4});
-}
+/// Chunks that follow each other without a gap, all with the same number of rows, which are copied
+/// at once.
+struct AlikeChunks {
+  int64_t first, count; ///< chunks
+  TokenRun rows;        ///< the first one's
 
-/// The same of chunks [chunks, batch, heads, C, dim].
-at::Tensor chunks_of(const AlikeChunks& group, const at::Tensor& chunks) {
-  return chunks.narrow(0, group.first, group.count).narrow(3, 0, group.rows.count);
+  /// Their rows of x [seq, batch, heads, dim]: [count, batch, heads, rows, dim], no copy
+  [[nodiscard]] at::Tensor rows_of(const at::Tensor& x) const {
+    return x.narrow(0, rows.first, count * rows.count)
+        .unflatten(0, {count, rows.count})
+        .permute({0, 2, 3, 1, 4});
+  }
+
+  /// The same of chunks [chunks, batch, heads, C, dim].
+  [[nodiscard]] at::Tensor chunks_of(const at::Tensor& chunks) const {
+    return chunks.narrow(0, first, count).narrow(3, 0, rows.count);
+  }
+};
+
+std::vector<AlikeChunks> alike(const std::vector<TokenRun>& rows) {
+  std::vector<AlikeChunks> groups;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool goes_on = i > 0 && rows[i].count == rows[i - 1].count &&
+                         rows[i].first == rows[i - 1].first + rows[i - 1].count;
+    if (goes_on) {
+      ++groups.back().count;
+    } else {
+      groups.push_back({static_cast<int64_t>(i), 1, rows[i]});
+    }
+  }
+  return groups;
 }
 
 /// x [seq, batch, heads, dim] -> [chunks, batch, heads, C, dim], zeros behind short chunks.
@@ -64,7 +85,7 @@ rows_to_chunks(const at::Tensor& x, const std::vector<TokenRun>& rows, at::Scala
   at::Tensor chunks = std::all_of(rows.begin(), rows.end(), whole) ? at::empty(sizes, options)
                                                                    : at::zeros(sizes, options);
   for (const AlikeChunks& group : alike(rows)) {
-    chunks_of(group, chunks).copy_(by_chunk(group, x));
+    group.chunks_of(chunks).copy_(group.rows_of(x));
   }
   return chunks;
 }
@@ -77,7 +98,7 @@ chunks_to_rows(const at::Tensor& chunks, const std::vector<TokenRun>& rows, at::
       {seq, chunks.size(1), chunks.size(2), chunks.size(4)}, chunks.options().dtype(type)
   );
   for (const AlikeChunks& group : alike(rows)) {
-    by_chunk(group, x).copy_(chunks_of(group, chunks));
+    group.rows_of(x).copy_(group.chunks_of(chunks));
   }
   return x;
 }

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace mh::hybrid {
@@ -33,21 +34,12 @@ at::Tensor sums_from_behind(const at::Tensor& x) {
   return x.flip(0).cumsum(0).flip(0);
 }
 
-/// Decays between two tokens of a chunk that are computed at once: 16 MB of them in float32.
-constexpr int64_t kDecaysAtOnce = 1 << 22;
-
-std::vector<AlikeChunks>
-computed_at_once(const ScanInputs& in, const std::vector<TokenRun>& chunks) {
-  return alike(chunks, kDecaysAtOnce / (in.dt.size(1) * in.dt.size(2)));
-}
-
-/// Chunks of the inputs that are computed at once, as if they were further samples: Q tokens of B
-/// samples of chunks; H heads of P elements in G groups, R heads each; N numbers of state. Matrices
-/// are one behind the other: [B * H, ...] or [B * G, ...].
-class ScanChunks {
+/// One chunk of the inputs: Q tokens of B samples; H heads of P elements in G groups, R heads each;
+/// N numbers of state. Matrices are one behind the other: [B * H, ...] or [B * G, ...].
+class ScanChunk {
 public:
-  ScanChunks(const ScanInputs& in, const AlikeChunks& group)
-      : group_(group)
+  ScanChunk(const ScanInputs& in, const TokenRun& rows)
+      : rows_(rows)
       , dt(of(in.dt))
       , x(wide(in.x))
       , xdt(x * dt.unsqueeze(-1))
@@ -60,7 +52,7 @@ public:
   }
 
 private:
-  AlikeChunks group_;
+  TokenRun rows_;
 
 public:
   at::Tensor dt;        // [Q, B, H]
@@ -69,20 +61,9 @@ public:
   at::Tensor since;     // [Q, B, H]: logarithms of the decays from the chunk's beginning on
   at::Tensor documents; // [Q, B]: how many began in the chunk so far; undefined: none
 
-  /// The chunks' rows of a tensor: [seq, samples, ...] -> [Q, B, ...]; no copy of one chunk
-  [[nodiscard]] at::Tensor of(const at::Tensor& all) const { return of(all, all.scalar_type()); }
-
-  /// The chunks' matrices or numbers of a tensor: [chunks, samples, ...] -> [B, ...], no copy
-  [[nodiscard]] at::Tensor each_of(const at::Tensor& all) const {
-    return all.narrow(0, group_.first, group_.count).flatten(0, 1);
-  }
-
-  /// [Q, B, ...] -> rows of a tensor [seq, samples, ...], unless they are these rows
-  void put(const at::Tensor& all, const at::Tensor& values) const {
-    const at::Tensor rows = rows_of(all);
-    if (!values.is_alias_of(all)) {
-      rows.copy_(values.unflatten(1, {group_.count, all.size(1)}));
-    }
+  /// The chunk's rows of a tensor.
+  [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
+    return all.narrow(0, rows_.first, rows_.count);
   }
 
   [[nodiscard]] int64_t groups() const { return b.size(0); }
@@ -104,8 +85,8 @@ public:
 
   /// [B * G, Q, N] -> rows of a gradient [seq, B, G, N]
   void write(const at::Tensor& all, const at::Tensor& gradient) const {
-    const at::Tensor by_token = gradient.transpose(0, 1); // [Q, B * G, N]
-    put(all, by_token.unflatten(1, {-1, all.size(2)}));
+    const at::Tensor to = of(all);
+    to.copy_(gradient.transpose(0, 1).reshape(to.sizes()));
   }
 
   /// The decay of each token until the chunk's end: [Q, B, H]
@@ -142,20 +123,9 @@ public:
   }
 
 private:
-  /// [seq, samples, ...] -> [Q, chunks, samples, ...], no copy
-  [[nodiscard]] at::Tensor rows_of(const at::Tensor& all) const {
-    return group_.rows_of(all).transpose(0, 1);
+  [[nodiscard]] at::Tensor wide(const at::Tensor& all) const {
+    return of(all).to(dt.scalar_type());
   }
-
-  [[nodiscard]] at::Tensor of(const at::Tensor& all, at::ScalarType type) const {
-    const at::Tensor rows = rows_of(all);
-    if (group_.count == 1) {
-      return rows.flatten(1, 2).to(type);
-    }
-    return at::empty(rows.sizes(), all.options().dtype(type)).copy_(rows).flatten(1, 2);
-  }
-
-  [[nodiscard]] at::Tensor wide(const at::Tensor& all) const { return of(all, dt.scalar_type()); }
 
   [[nodiscard]] at::Tensor of_groups(const at::Tensor& all) const {
     return wide(all).flatten(1, 2).transpose(0, 1);
@@ -193,11 +163,11 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
     const int64_t batch = x.size(1), heads = x.size(2);
     const at::Tensor decays = at::empty({count, batch, heads}, dt.options());
     const at::Tensor updates = at::empty({count, batch, heads, x.size(3), b.size(3)}, dt.options());
-    for (const AlikeChunks& group : computed_at_once(in, chunks)) {
-      const ScanChunks chunk(in, group);
-      chunk.each_of(decays).copy_(chunk.from_state()[-1]);
+    for (int64_t i = 0; i < count; ++i) {
+      const ScanChunk chunk(in, chunks[static_cast<size_t>(i)]);
+      decays[i].copy_(chunk.from_state()[-1]);
       const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
-      at::Tensor update = chunk.state_by_group(chunk.each_of(updates));
+      at::Tensor update = chunk.state_by_group(updates[i]);
       at::bmm_out(update, chunk.by_group(left).transpose(1, 2), chunk.b);
     }
     ctx->save_for_backward({x, dt, log_decay, b, in.starts, decays});
@@ -211,9 +181,10 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
     const at::Tensor& decays = saved[5];
     const auto& chunks = get_saved<Saved>(ctx).chunks;
     ScanInputs d = gradients_of(in);
-    for (const AlikeChunks& group : computed_at_once(in, chunks)) {
-      const ScanChunks chunk(in, group);
-      const at::Tensor dupdate = chunk.state_by_group(chunk.each_of(gradients[1]).contiguous());
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const ScanChunk chunk(in, chunks[i]);
+      const auto index = static_cast<int64_t>(i);
+      const at::Tensor dupdate = chunk.state_by_group(gradients[1][index].contiguous());
       const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
       const at::Tensor left = chunk.xdt * to_end;
       chunk.write(d.b, at::bmm(chunk.by_group(left), dupdate));
@@ -223,12 +194,12 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
       dxdt.mul_(to_end);
       const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
       const at::Tensor dsince = ddt * chunk.dt; // gradient of to_end, times to_end
-      const at::Tensor total = dsince.sum(0) + chunk.each_of(gradients[0]) * chunk.each_of(decays);
+      const at::Tensor total = dsince.sum(0) + gradients[0][index] * decays[index];
       dsince.neg_();
       dsince[-1].add_(total);
-      chunk.put(d.x, dxdt.mul_(chunk.dt.unsqueeze(-1)));
-      chunk.put(d.dt, ddt);
-      chunk.put(d.log_decay, sums_from_behind(dsince));
+      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+      chunk.of(d.dt).copy_(ddt);
+      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
     }
     return {d.x, d.dt, d.log_decay, d.b, at::Tensor(), at::Tensor()};
   }
@@ -252,20 +223,18 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
   ) {
     const ScanInputs in{x, dt, log_decay, b, c, starts.value_or(at::Tensor())};
     at::Tensor y = at::empty(x.sizes(), dt.options());
-    for (const AlikeChunks& group : computed_at_once(in, chunks)) {
-      const ScanChunks chunk(in, group);
-      const at::Tensor rows =
-          group.count == 1 ? chunk.of(y) : at::empty_like(chunk.x); // [Q, B, H, P]
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const ScanChunk chunk(in, chunks[i]);
+      const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
       at::Tensor by_group = chunk.by_group(rows);
-      const at::Tensor state = chunk.state_by_group(chunk.each_of(states));
+      const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
       at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
       rows.mul_(chunk.from_state().unsqueeze(-1));
       const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
-      at::Tensor by_head = ScanChunks::by_head(rows);
+      at::Tensor by_head = ScanChunk::by_head(rows);
       const at::Tensor matrix = chunk.between();
       chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
-      by_head.baddbmm_(matrix, ScanChunks::by_head(chunk.xdt));
-      chunk.put(y, rows);
+      by_head.baddbmm_(matrix, ScanChunk::by_head(chunk.xdt));
     }
     ctx->save_for_backward({x, dt, log_decay, b, c, in.starts, states, y});
     save(ctx, Saved{chunks});
@@ -280,42 +249,55 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
     const auto& chunks = get_saved<Saved>(ctx).chunks;
     ScanInputs d = gradients_of(in);
     at::Tensor dstates = at::empty_like(states);
-    for (const AlikeChunks& group : computed_at_once(in, chunks)) {
-      const ScanChunks chunk(in, group);
-      const at::Tensor drows = chunk.of(dy), dheads = ScanChunks::by_head(drows);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const ScanChunk chunk(in, chunks[i]);
+      const auto index = static_cast<int64_t>(i);
+      const at::Tensor drows = chunk.of(dy), dheads = ScanChunk::by_head(drows);
 
       // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
       const at::Tensor matrix = chunk.between();
       const at::Tensor dmatrix =
-          at::bmm(dheads, ScanChunks::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
+          at::bmm(dheads, ScanChunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
       const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
       chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
       at::Tensor dxdt = at::empty_like(chunk.xdt);
-      at::Tensor by_head = ScanChunks::by_head(dxdt);
+      at::Tensor by_head = ScanChunk::by_head(dxdt);
       at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
       at::Tensor dc = at::bmm(dscores, chunk.b);
       chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
 
       // Through the state before the chunk: y = from_state * (state c).
       const at::Tensor read = chunk.by_group(drows * chunk.from_state().unsqueeze(-1));
-      dc.baddbmm_(read, chunk.state_by_group(chunk.each_of(states)));
+      dc.baddbmm_(read, chunk.state_by_group(states[index]));
       chunk.write(d.c, dc);
-      at::Tensor dstate = chunk.state_by_group(chunk.each_of(dstates));
+      at::Tensor dstate = chunk.state_by_group(dstates[index]);
       at::bmm_out(dstate, read.transpose(1, 2), chunk.c);
 
       // A decay up to token t is in all that t reads, which is dy y; one up to token s is, inverted,
       // in all that others read of s, which is dxdt x dt.
       const at::Tensor ddt = (dxdt * chunk.x).sum(-1); // [Q, B, H]
       const at::Tensor dsince = (drows * chunk.of(y)).sum(-1) - ddt * chunk.dt;
-      chunk.put(d.x, dxdt.mul_(chunk.dt.unsqueeze(-1)));
-      chunk.put(d.dt, ddt);
-      chunk.put(d.log_decay, sums_from_behind(dsince));
+      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+      chunk.of(d.dt).copy_(ddt);
+      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
     }
     return {d.x, d.dt, d.log_decay, d.b, d.c, at::Tensor(), dstates, at::Tensor()};
   }
 };
 
 } // namespace
+
+std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size) {
+  std::vector<TokenRun> chunks;
+  int64_t row = 0;
+  for (const TokenRun& run : runs) {
+    for (int64_t first = 0; first < run.count; first += size) {
+      chunks.push_back({row + first, std::min(size, run.count - first)});
+    }
+    row += run.count;
+  }
+  return chunks;
+}
 
 std::pair<at::Tensor, at::Tensor>
 chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks) {

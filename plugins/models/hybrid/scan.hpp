@@ -10,7 +10,7 @@
 ///
 /// Source:  Dao and Gu, "Transformers are SSMs", arXiv:2405.21060, section 6
 
-#include "chunks.hpp"
+#include <megahost/placement.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +28,9 @@ namespace mh::hybrid {
 struct ScanInputs {
   at::Tensor x, dt, log_decay, b, c, starts;
 };
+
+/// The rows of chunks of at most `size` tokens; each of the runs begins with a chunk.
+[[nodiscard]] std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size);
 
 /// How each chunk changes the state, h = decay h + update.
 ///

@@ -2,6 +2,7 @@
 
 #include "core/mesh/by_device.hpp"
 #include "core/mesh/gloo.hpp"
+#include "core/mesh/shared_memory.hpp"
 #include "core/mesh/stall.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
@@ -323,16 +324,23 @@ MakeBackend Processes::make_backend(const Device* device) const {
                                    : device->transport({store, rank, size, timeout_});
       if (own == nullptr && !on_host) {
         throw Error(
-            "this device brings no transport between ranks, and Gloo carries the host's tensors only",
+            "this device brings no transport between ranks, and those of the host carry the host's "
+            "tensors only",
             "train on one rank, or ask its author for Device::transport"
         );
       }
-      // Gloo is connected only where it is kept: a rank that drops its end early breaks the others'.
+      // Connected only where it is kept: who drops an end of Gloo early breaks the others'.
       if (own != nullptr && on_host) {
         return own;
       }
-      auto gloo = make_gloo(store, rank, size, interface_of(world()), timeout_);
-      return own == nullptr ? gloo : by_device(gloo, own);
+      const std::string node = "node of rank " + std::to_string(world().rank - world().local_rank);
+      auto host = make_shared_memory(
+          store, {.ranks = members, .member = rank, .machine = node, .timeout = timeout_}
+      );
+      if (host == nullptr) {
+        host = make_gloo(store, rank, size, interface_of(world()), timeout_);
+      }
+      return own == nullptr ? host : by_device(host, own);
     } catch (const c10::Error& error) {
       throw not_met(world(), error);
     }

@@ -41,8 +41,9 @@ public:
 
   [[nodiscard]] const World& world() const { return found_.world; }
 
-  /// Makes the transports of a mesh's groups: Gloo for the host's tensors, and what the device
-  /// brings for its own; both outlive the result. Without a device: Gloo.
+  /// Makes the transports of a mesh's groups: for the host's tensors memory that the members
+  /// share, or Gloo where they are on several machines; and what the device brings for its own.
+  /// Both outlive the result.
   [[nodiscard]] MakeBackend make_backend(const Device* device = nullptr) const;
 
   /// Says which rank the others wait for when nothing has moved for `after` seconds, while the

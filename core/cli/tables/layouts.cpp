@@ -32,7 +32,7 @@ std::vector<Command> layout_commands() {
                "LIST",
                "number formats, such as 'fp32,bf16': some of float64, fp32, bf16, fp16, fp8; all "
                "five unless given"},
-              {"--processes", "", "ranks are processes that talk over Gloo, instead of threads"},
+              {"--processes", "", "ranks are processes, instead of threads"},
               kSet,
               kPlugin,
               kJson,

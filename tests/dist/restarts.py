@@ -50,7 +50,8 @@ def end(run, code):
 
 def records(name):
     try:
-        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        text = (folder / name / "metrics.jsonl").read_text()
+        lines = text[:text.rfind("\n") + 1].splitlines()  # the last one may be half written
     except FileNotFoundError:
         return []
     return [record for record in map(json.loads, lines) if "losses" in record]

@@ -157,7 +157,8 @@ some. `megahost checkpoint` lists, inspects, verifies, compares and exports them
 run folder, and `checkpoint.dir` holds the step folders alone: on another disk, or in an object store.
 
 Where there is no checkpoint `--resume` is refused; `--resume=auto` begins a new run then, for launchers and batch systems
-that start the same command again. A new run whose folder is taken goes to NAME-2, NAME-3, ...; `--resume` takes the last.
+that start the same command again. A new run whose folder is taken goes to NAME-2, NAME-3, ...; `--resume` takes the last
+that was started, or the folder that the command line names (`--run-dir`).
 
 What decides a run's numbers must be that of the checkpoint: model, tokenizer, optimizer, data, global batch, seed,
 precision. Each key that differs is named with both values. What may change: the length of the run, learning rate, weight

@@ -12,6 +12,7 @@
 #include "core/plan_report/report.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -248,6 +249,7 @@ int command_launch(const Invocation& typed, Host& host) {
   const Recipe& recipe = planned.recipe;
   const double tokens = tokens_of(invocation, planned);
   PlanReport report{recipe, planned.plan, tokens, planned.changes};
+  report.settings = settings_text(recipe, planned.plan.shape, host);
   const bool diff = invocation.has("--diff");
   if (!diff) {
     std::fputs(plan_text(report, Terminal::of(STDOUT_FILENO)).c_str(), stdout);

@@ -4,6 +4,7 @@
 #include "core/commands/commands.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/train/session.hpp"
+#include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -102,15 +103,22 @@ void print_ranks(const std::vector<AxisGroups>& all, int64_t world, int64_t per_
   }
 }
 
-void print_groups(const std::vector<AxisGroups>& all, int64_t per_node) {
+void print_groups(
+    const std::vector<AxisGroups>& all, const Recipe::Parallel& parallel, int64_t per_node
+) {
   for (const auto& [axis, groups] : all) {
     int64_t most = 0;
     for (const auto& members : groups) {
       most = std::max(most, nodes_of(members, per_node));
     }
+    std::string name(to_string(axis));
+    if (const std::string word = parallel.word(axis);
+        word != name) { // the key of the strategy that splits it
+      name += " (" + word + ")";
+    }
     std::printf(
         "\n%s: %zu group%s of %zu, %s\n",
-        std::string(to_string(axis)).c_str(),
+        name.c_str(),
         groups.size(),
         groups.size() == 1 ? "" : "s",
         groups.front().size(),
@@ -155,20 +163,21 @@ int command_mesh(const Invocation& invocation, Host& host) {
   }
   const int64_t nodes = (shape.world() + per_node - 1) / per_node;
   std::printf(
-      "%lld rank%s on %lld node%s of %lld, order %s\n",
+      "%lld rank%s on %lld node%s of %lld, order %s%s\n",
       static_cast<long long>(shape.world()),
       shape.world() == 1 ? "" : "s",
       static_cast<long long>(nodes),
       nodes == 1 ? "" : "s",
       static_cast<long long>(per_node),
-      recipe.parallel.order.c_str()
+      recipe.parallel.order.c_str(),
+      settings_text(recipe, shape, host).c_str()
   );
   if (all.empty()) {
     std::printf("there are no groups: the layout is one rank\n");
     return 0;
   }
   print_ranks(all, shape.world(), per_node);
-  print_groups(all, per_node);
+  print_groups(all, recipe.parallel, per_node);
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "core/plan_report/report.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -340,6 +341,7 @@ int command_plan(const Invocation& invocation, Host& host) {
   PlanReport report{recipe, plan, tokens};
   report.measured = question.run();
   report.changes = changes;
+  report.settings = settings_text(recipe, plan.shape, host);
   if (invocation.has("--imbalance")) {
     const double imbalance = imbalance_of(invocation, recipe);
     const int64_t world = question.world(recipe);

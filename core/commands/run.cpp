@@ -99,28 +99,32 @@ Resume resume_of(const Invocation& invocation, const Recipe& recipe) {
   return invocation.value("--resume") == "auto" ? Resume::if_any : Resume::yes;
 }
 
-/// Whether --resume is told its folder: by an option, or by the recipe that lies there. A launcher
-/// that starts a run again names what the first start was told.
+/// Whether the command line names the run's folder: by an option, or by the recipe that lies there.
 bool names_folder(const Invocation& invocation, const Recipe& recipe) {
   const auto sets_folder = [](const std::string& set) {
     return set.starts_with("checkpoint.dir=") || set.starts_with("run_dir=");
   };
   const auto& sets = invocation.all("--set");
   std::error_code ignored;
-  return resume_of(invocation, recipe) == Resume::yes &&
-         (invocation.has("--run-dir") || std::ranges::any_of(sets, sets_folder) ||
-          std::filesystem::equivalent(
-              invocation.arguments.front(),
-              std::filesystem::path(recipe.run_folder()) / "recipe.toml",
-              ignored
-          ));
+  return invocation.has("--run-dir") || std::ranges::any_of(sets, sets_folder) ||
+         std::filesystem::equivalent(
+             invocation.arguments.front(),
+             std::filesystem::path(recipe.run_folder()) / "recipe.toml",
+             ignored
+         );
+}
+
+/// The folder of a run that goes on. A launcher that starts a run again (`--resume=auto`) names what
+/// the first start was told: not the folder that it took.
+std::filesystem::path resumed_folder(const Invocation& invocation, const Recipe& recipe) {
+  const bool named =
+      resume_of(invocation, recipe) == Resume::yes && names_folder(invocation, recipe);
+  return run_folder(recipe.run_folder(), /*resume=*/true, named);
 }
 
 /// The place of the checkpoints of a run that goes on.
 Path saves_of(const Invocation& invocation, const Recipe& recipe) {
-  return checkpoint_folder(
-      recipe, run_folder(recipe.run_folder(), /*resume=*/true, names_folder(invocation, recipe))
-  );
+  return checkpoint_folder(recipe, resumed_folder(invocation, recipe));
 }
 
 /// The result of `automatic_weights`, the same on all ranks.
@@ -147,8 +151,7 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
     (void)format_of(folder, host, invocation.value("--weights-format"));
   }
   if (resume_of(invocation, recipe) == Resume::yes) {
-    const auto folder =
-        run_folder(recipe.run_folder(), /*resume=*/true, names_folder(invocation, recipe));
+    const auto folder = resumed_folder(invocation, recipe);
     if (!std::filesystem::exists(folder)) {
       require_checkpoint(*checkpoint_format(recipe, host), checkpoint_folder(recipe, folder));
     }
@@ -169,11 +172,9 @@ RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64
   }
   return {
       .most = number_option(invocation, "--max-restarts", 0, 0, kMost),
-      .folder = run_folder(
-          recipe.run_folder(),
-          resume_of(invocation, recipe) != Resume::no,
-          names_folder(invocation, recipe)
-      ),
+      .folder = resume_of(invocation, recipe) == Resume::no
+                    ? run_folder(recipe.run_folder(), /*resume=*/false)
+                    : resumed_folder(invocation, recipe),
       .words = invocation.command_line,
       .start = [ranks,
                 after = recipe.comm.hang_after,

@@ -52,7 +52,7 @@ std::string plan_title(const PlanReport& report) {
   const auto& recipe = report.recipe;
   std::string text = recipe.name + ": " + short_count(plan.parameters) + " parameters on " +
                      std::to_string(plan.shape.world()) + " x " + plan.machine.hardware.name +
-                     ", " + layout_words(plan, recipe);
+                     ", " + layout_words(plan, recipe) + report.settings;
   text += "\n" + std::to_string(plan.pipeline.microbatches) + " microbatch" +
           (plan.pipeline.microbatches == 1 ? "" : "es") + " of " +
           std::to_string(recipe.batch.micro) + " x " + grouped(recipe.model.seq_length) +

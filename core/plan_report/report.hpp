@@ -29,6 +29,7 @@ struct PlanReport {
   std::vector<Plan> scaling{};        ///< plans on fewer and on more data ranks, for the page
   std::optional<Measured> measured{}; ///< medians of the run whose folder was planned
   std::optional<UnevenPlan> uneven{}; ///< to be shown next to it
+  std::string settings{};             ///< options of strategies, besides degrees: ", zero 3"
 };
 
 [[nodiscard]] std::string plan_text(const PlanReport& report, const Terminal& terminal);

@@ -1,6 +1,7 @@
 #include "core/recipe/layouts.hpp"
 
 #include "core/base/text.hpp"
+#include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -142,18 +143,46 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
   return layouts;
 }
 
+namespace {
+
+/// "tensor 4", "sequence"; empty for a value that is usual.
+std::string setting_words(const std::string& key, const Value& value, const Field* field) {
+  const std::string text = value.is_string() ? value.as_string() : to_text(value);
+  const bool usual = field != nullptr && value == field->default_value;
+  return usual || text == "0" || text == "false" ? "" : key + (text == "true" ? "" : " " + text);
+}
+
+} // namespace
+
 std::string layout_words(const Value& parallel, const Schema& fields) {
   std::vector<std::string> settings;
   for (const auto& entry : parallel.as_table()) {
-    const Value& value = entry.value;
-    const std::string text = value.is_string() ? value.as_string() : to_text(value);
-    const Field* field = fields.find(entry.key);
-    const bool usual = field != nullptr && value == field->default_value;
-    if (!usual && text != "0" && text != "false") {
-      settings.push_back(entry.key + (text == "true" ? "" : " " + text));
+    std::string words = setting_words(entry.key, entry.value, fields.find(entry.key));
+    if (!words.empty()) {
+      settings.push_back(std::move(words));
     }
   }
   return join(settings);
+}
+
+std::string strategy_settings(
+    const Value& parallel,
+    const std::vector<const Registry::Entry*>& strategies,
+    const std::function<bool(MeshAxis axis)>& splits
+) {
+  std::vector<std::string> settings;
+  for (const Registry::Entry* strategy : in_order(strategies)) {
+    for (const Field& field : strategy->schema.fields) {
+      const Value* value = parallel.find(field.name);
+      const bool matters = !field.degree && (!field.along || splits(*field.along));
+      std::string words =
+          matters && value != nullptr ? setting_words(field.name, *value, &field) : "";
+      if (!words.empty() && std::ranges::find(settings, words) == settings.end()) {
+        settings.push_back(std::move(words));
+      }
+    }
+  }
+  return settings.empty() ? "" : ", " + join(settings);
 }
 
 } // namespace mh

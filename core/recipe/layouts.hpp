@@ -1,9 +1,11 @@
 #pragma once
 /// Layouts as the command line writes them: 'tensor=2; pipeline=2,data=2', or all that there are.
 
+#include "megahost/registry.hpp"
 #include "megahost/schema.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,5 +30,13 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
 /// "tensor 4, sequence, pipeline 2, data 4, zero 1": what the section `parallel` of a recipe splits,
 /// and how; empty if nothing. `fields`: those of `parallel` (shared_schema).
 [[nodiscard]] std::string layout_words(const Value& parallel, const Schema& fields);
+
+/// ", sequence, zero 3": what these strategies are told besides degrees, of axes that `splits` says
+/// have more than one rank; empty if nothing.
+[[nodiscard]] std::string strategy_settings(
+    const Value& parallel,
+    const std::vector<const Registry::Entry*>& strategies,
+    const std::function<bool(MeshAxis axis)>& splits
+);
 
 } // namespace mh

@@ -110,12 +110,16 @@ std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& 
   return host.make<CheckpointFormat>(recipe.checkpoint, {.storage = host.storage()});
 }
 
-void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run) {
+void require_checkpoint(
+    const CheckpointFormat& format, const std::filesystem::path& run, const std::string& help
+) {
   const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
   if (!steps || steps->empty()) {
     throw Error(
         "there is no checkpoint in " + run.string() + " to resume from",
-        "check --run-dir and checkpoint.dir; --resume=auto begins a new run where there is none",
+        help.empty()
+            ? "check --run-dir and checkpoint.dir; --resume=auto begins a new run where there is none"
+            : help,
         exit_code::data
     );
   }

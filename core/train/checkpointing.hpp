@@ -50,7 +50,9 @@ void require_all_used(const Progress& saved, const TensorFit& fit);
 [[nodiscard]] std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host);
 
 /// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
-void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run);
+void require_checkpoint(
+    const CheckpointFormat& format, const std::filesystem::path& run, const std::string& help = ""
+);
 
 /// The checkpoints that stay when one is written.
 struct Retention {

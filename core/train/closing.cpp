@@ -114,7 +114,9 @@ void close_run(
       " (recipe.toml, metrics.jsonl, log.txt" + (recipe.log.tensorboard ? ", tensorboard" : "") +
       (recipe.run_dir ? "); checkpoints in " + saves : ", checkpoints)")
   );
-  for (const auto& note : folder_notes(recipe.run_folder(), folder, options.resume != Resume::no)) {
+  const bool resumed = options.resume != Resume::no;
+  for (const auto& note :
+       folder_notes(recipe.run_folder(), folder, resumed, options.folder_named)) {
     log.line(note);
   }
   show("the command that comes next", [&] {

@@ -5,6 +5,7 @@
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -36,19 +37,25 @@ bool is_numbered(const fs::path& folder, const fs::path& plain) {
           name.find_first_not_of("0123456789", first.size() + 1) == std::string::npos);
 }
 
-/// The folder, or one that is numbered after it, whose run has started last; none if none holds one.
-std::optional<fs::path> newest(const fs::path& plain) {
-  std::optional<std::pair<fs::file_time_type, fs::path>> found;
+/// The folder and those that are numbered after it, of those that hold a run: the last one that was
+/// started first.
+std::vector<fs::path> newest(const fs::path& plain) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> found;
   std::error_code ignored;
   const fs::path parent = plain.has_parent_path() ? plain.parent_path() : ".";
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
     const fs::path folder = plain.parent_path() / entry.path().filename();
     if (is_numbered(folder, plain) && holds_run(folder)) {
       const auto started = fs::last_write_time(folder / kRecipeFile, ignored);
-      found = std::max(found, std::optional(std::pair(started, folder)));
+      found.emplace_back(started, folder);
     }
   }
-  return found ? std::optional(found->second) : std::nullopt;
+  std::ranges::sort(found, std::greater<>());
+  std::vector<fs::path> folders;
+  for (const auto& [started, folder] : found) {
+    folders.push_back(folder);
+  }
+  return folders;
 }
 
 } // namespace
@@ -56,7 +63,8 @@ std::optional<fs::path> newest(const fs::path& plain) {
 fs::path run_folder(const fs::path& wanted, bool resume, bool named) {
   const fs::path plain = plain_folder(wanted);
   if (resume) {
-    return named ? plain : newest(plain).value_or(plain);
+    const auto runs = newest(plain);
+    return named || runs.empty() ? plain : runs.front();
   }
   int free = 1;
   while (holds_run(numbered(plain, free))) {
@@ -90,7 +98,24 @@ void require_no_checkpoint(
   }
 }
 
-std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& taken, bool resume) {
+std::string
+other_checkpoint(const Recipe& recipe, const CheckpointFormat& format, const fs::path& taken) {
+  const fs::path plain = plain_folder(recipe.run_folder());
+  for (const fs::path& folder : newest(plain)) {
+    if (folder != taken) {
+      const Path saves = checkpoint_folder(recipe, folder);
+      const auto steps = in_plugin(format, "steps", [&] { return format.steps(saves); });
+      if (steps && !steps->empty()) {
+        return folder.string() + " has one of step " + std::to_string(steps->back()) +
+               ": --resume --run-dir " + folder.string() + " goes on with it";
+      }
+    }
+  }
+  return "";
+}
+
+std::vector<std::string>
+folder_notes(const fs::path& wanted, const fs::path& taken, bool resume, bool named) {
   const fs::path plain = plain_folder(wanted);
   if (taken == plain) {
     return {};
@@ -102,7 +127,8 @@ std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& ta
   }
   return {
       plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
-      ", and --resume takes the last that was started; --run-dir names another"};
+      (named ? "; --resume --run-dir " + taken.string() + " goes on with it"
+             : ", and --resume takes the last that was started; --run-dir names another")};
 }
 
 fs::path run_lock(const fs::path& folder) {

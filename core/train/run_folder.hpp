@@ -30,9 +30,17 @@ void require_no_checkpoint(
     const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& taken
 );
 
-/// Notes for the user if that is not the folder that was asked for.
-[[nodiscard]] std::vector<std::string>
-folder_notes(const std::filesystem::path& wanted, const std::filesystem::path& taken, bool resume);
+/// A sentence about the newest checkpoint of the runs that were given the folder which `taken` was
+/// given, and the words that go on with it; empty where there is none.
+[[nodiscard]] std::string other_checkpoint(
+    const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& taken
+);
+
+/// Notes for the user if that is not the folder that was asked for; `named`: on the command line,
+/// and so when the run goes on.
+[[nodiscard]] std::vector<std::string> folder_notes(
+    const std::filesystem::path& wanted, const std::filesystem::path& taken, bool resume, bool named
+);
 
 /// The file that a run holds a lock on while it is.
 [[nodiscard]] std::filesystem::path run_lock(const std::filesystem::path& folder);

@@ -3,6 +3,7 @@
 #include "core/base/number_text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/recipe/layouts.hpp"
 #include "megahost/abi.hpp"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ std::string plan_text(const Session& session) {
   );
 }
 
-std::string layout_text(const Session& session) {
+std::string layout_text(const Session& session, Host& host) {
   const Recipe& recipe = session.recipe;
   const Mesh& mesh = session.mesh;
   const auto& shape = mesh.shape();
@@ -42,6 +43,7 @@ std::string layout_text(const Session& session) {
       text += ", " + recipe.parallel.word(axis) + " " + std::to_string(ranks);
     }
   }
+  text += settings_text(recipe, shape, host);
   if (shape.pp > 1) {
     text += "; " + recipe.parallel.schedule.use + " over " + mh::layout_text(session.stages);
   }
@@ -142,6 +144,14 @@ std::string precision_text(const Session& session) {
 
 } // namespace
 
+std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host) {
+  return strategy_settings(
+      *recipe.tree.find("parallel"),
+      host.known(Kind::strategy),
+      [&](MeshAxis axis) { return degree(shape, axis) > 1; }
+  );
+}
+
 std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   std::vector<std::pair<Kind, std::string>> used{
       {Kind::architecture, recipe.model.use},
@@ -213,6 +223,7 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
 
 std::vector<std::string> start_block(
     const Session& session,
+    Host& host,
     const Weights& weights,
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,
@@ -228,7 +239,7 @@ std::vector<std::string> start_block(
       "megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
       "  plugins    " + names,
       "  device     " + device_text(session, peak),
-      "  layout     " + layout_text(session),
+      "  layout     " + layout_text(session, host),
       "  model      " + model_text(session),
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),

@@ -13,6 +13,9 @@
 
 namespace mh {
 
+/// ", sequence, zero 3": what the strategies of a layout are told besides degrees.
+[[nodiscard]] std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host);
+
 /// "org.megahost.llama 0.1.0" of every plugin that the recipe uses, each once.
 [[nodiscard]] std::vector<std::string> used_plugins(const Recipe& recipe, Host& host);
 
@@ -31,6 +34,7 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
 
 [[nodiscard]] std::vector<std::string> start_block(
     const Session& session,
+    Host& host,
     const Weights& weights,
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,

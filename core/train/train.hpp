@@ -35,7 +35,7 @@ struct TrainOptions {
   /// Keys and sections of the recipe that a resumed run may have otherwise than its checkpoint,
   /// though they decide its numbers.
   std::vector<std::string> allow_change{};
-  bool folder_named = false; ///< a run that goes on does so in the folder of the recipe itself
+  bool folder_named = false; ///< the command line names the folder, and not the recipe alone
   bool closing = true;       ///< curve, sample and suggestions at the end
   std::string
       recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml

@@ -54,15 +54,15 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   const std::string given = options.weights ? options.weights(session) : std::string();
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
-    const auto folder = run_folder(recipe.run_folder(), resumes, options.folder_named);
-    const auto saves = checkpoint_folder(recipe, folder);
     const bool goes_on = options.resume == Resume::yes;
+    const auto folder = run_folder(recipe.run_folder(), resumes, goes_on && options.folder_named);
+    const auto saves = checkpoint_folder(recipe, folder);
     if (goes_on && !std::filesystem::exists(folder)) {
       require_checkpoint(*format_, saves); // no folder is made for a name that was mistyped
     }
     lock_ = take_run_folder(folder);
     if (goes_on) { // who writes there at the moment is told first
-      require_checkpoint(*format_, saves);
+      require_checkpoint(*format_, saves, other_checkpoint(recipe, *format_, folder));
     } else if (!resumes) {
       require_no_checkpoint(recipe, *format_, folder);
     }
@@ -124,12 +124,13 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     const bool hosts_compute = session.place.is_cpu() && device_step_ == nullptr;
     comparison_.emplace(ranks_, session.mesh.coordinate(MeshAxis::pp), hosts_compute);
   }
-  for (const auto& note : folder_notes(recipe.run_folder(), folder_, resumes)) {
+  for (const auto& note :
+       folder_notes(recipe.run_folder(), folder_, resumes, options.folder_named)) {
     log_->line(note);
   }
   const int64_t copy = background_ ? background_->bytes() : 0;
   for (const auto& line :
-       start_block(session, *weights_, peak_, progress_.plugins, folder_, copy)) {
+       start_block(session, host_, *weights_, peak_, progress_.plugins, folder_, copy)) {
     log_->line(line);
   }
   for (const auto& note : notes) {
@@ -169,7 +170,11 @@ void Trainer::resume(std::vector<std::string>& notes) {
   });
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!saved) {
-    notes.push_back("no checkpoint in " + saves_.string() + " yet: starting at step 0");
+    const std::string other = other_checkpoint(session_->recipe, *format_, folder_);
+    notes.push_back(
+        "no checkpoint in " + saves_.string() + " yet: starting at step 0" +
+        (other.empty() ? "" : "; " + other)
+    );
     return;
   }
   on_first(ranks_, [&] { // also where nothing is left to save, which does it, too
@@ -437,7 +442,7 @@ NextCommand Trainer::train_on() const {
   if (!over && rates.recipe > 1.01 * rates.kept) {
     next.options += " --set lr_schedule.on_resume=checkpoint";
     next.comment += formatted(
-        ", at the last learning rate, %.2e; the longer schedule would begin at %.2e",
+        ", at a learning rate of %.2e; the longer schedule would begin at %.2e",
         rates.kept,
         rates.recipe
     );

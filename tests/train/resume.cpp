@@ -280,8 +280,8 @@ TEST_CASE_FIXTURE(
   };
   end_of({{"cosine", mh::Table{{"min_lr", 1e-3}}}}, "cosine");
   CHECK(output.say(
-      " --resume --set train.iters=16 --set lr_schedule.on_resume=checkpoint   # train on, at the "
-      "last learning rate, 1.00e-03; the longer schedule would begin at "
+      " --resume --set train.iters=16 --set lr_schedule.on_resume=checkpoint   # train on, at a "
+      "learning rate of 1.00e-03; the longer schedule would begin at "
   ));
   end_of({{"cosine", mh::Table{}}}, "to nothing");
   CHECK(output.say(

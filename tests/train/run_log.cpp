@@ -234,8 +234,8 @@ TEST_CASE("a fresh run never takes another run's folder, a resumed one takes the
   CHECK(mh::run_folder(folder, true) == folder);
   make_run_folder(folder.string() + "-2", "b");
   CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
-  CHECK(mh::folder_notes(folder, folder.string() + "-2", false).size() == 1);
-  CHECK(mh::folder_notes(folder, folder, true).empty());
+  CHECK(mh::folder_notes(folder, folder.string() + "-2", false, false).size() == 1);
+  CHECK(mh::folder_notes(folder, folder, true, false).empty());
   CHECK(contents(folder / "recipe.toml") == "a");
   CHECK(mh::run_folder(folder, true, /*named=*/true) == folder);
   // The last that was started, whatever the gaps in their numbers.

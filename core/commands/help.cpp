@@ -27,15 +27,25 @@ struct Key {
 
 std::vector<Key> all_keys(const std::vector<const Registry::Entry*>& plugins) {
   std::vector<Key> keys;
+  const auto add = [&](const std::string& name, const Field& own) {
+    keys.push_back({name, "", own});
+    for (const Registry::Entry* entry : plugins) { // options of what the key names
+      if (own.names == entry->kind) {
+        for (const Field& field : entry->schema.fields) {
+          keys.push_back({name + "." + field.name, entry->name, field});
+        }
+      }
+    }
+  };
   for (const Field& field : recipe_schema().fields) {
     if (std::find(section_names().begin(), section_names().end(), field.name) ==
         section_names().end()) {
-      keys.push_back({field.name, "", field});
+      add(field.name, field);
     }
   }
   for (const std::string& section : section_names()) {
     for (const Field& field : core_schema(section).fields) {
-      keys.push_back({section + "." + field.name, "", field});
+      add(section + "." + field.name, field);
     }
     const PluginSectionInfo* info = plugin_section(section);
     for (const Registry::Entry* entry : plugins) {

@@ -153,6 +153,64 @@ std::vector<const Test*> chosen(const std::vector<std::string>& names) {
   return some;
 }
 
+/// The options that the plugin's parts take, as keys of a recipe.
+std::vector<std::string> keys_of(const Registry& registry) {
+  std::vector<std::string> keys;
+  for (const auto& entry : registry.entries()) {
+    for (const Field& field : entry.schema.fields) {
+      std::string key = std::string(info(entry.kind).section) + "." + field.name;
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        keys.push_back(std::move(key));
+      }
+    }
+  }
+  return keys;
+}
+
+/// The first value of `given` that is none of these keys; empty if there is none.
+std::string
+first_unknown(const Value& given, const std::vector<std::string>& keys, const std::string& path) {
+  if (std::find(keys.begin(), keys.end(), path) != keys.end()) {
+    return "";
+  }
+  if (!given.is_table()) {
+    return path;
+  }
+  for (const auto& entry : given.as_table()) {
+    std::string found =
+        first_unknown(entry.value, keys, path.empty() ? entry.key : path + "." + entry.key);
+    if (!found.empty()) {
+      return found;
+    }
+  }
+  return "";
+}
+
+/// Throws:  mh::Error for an option that no part of the plugin takes
+void require_taken(const std::filesystem::path& file, const CheckOptions& given) {
+  const auto find = [&] {
+    const OpenedPlugin plugin = open_plugin(file);
+    const auto keys = keys_of(plugin.registry);
+    const std::string unknown = first_unknown(given.options, keys, "");
+    const auto same = std::find_if(keys.begin(), keys.end(), [&](const std::string& key) {
+      return key.ends_with("." + unknown); // the section is missing
+    });
+    const std::string meant = same != keys.end() ? *same : nearest(unknown, keys).value_or("");
+    return nlohmann::json{unknown, meant, join(keys)}.dump();
+  };
+  const std::string text = given.in_process ? find() : in_child(find, kPatience).text;
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_array() || json[0].get<std::string>().empty()) { // or the tests say that it is shut
+    return;
+  }
+  const std::string unknown = json[0], meant = json[1], keys = json[2];
+  throw Error(
+      "--set " + unknown + ": nothing in " + file.string() + " takes it",
+      (meant.empty() ? "" : "did you mean " + meant + "? ") +
+          (keys.empty() ? "it has no options" : "its options are " + keys)
+  );
+}
+
 } // namespace
 
 } // namespace check
@@ -194,6 +252,9 @@ check_plugin(const std::filesystem::path& file, const CheckOptions& options) {
   const auto wanted = check::chosen(options.include);
   // A plugin that cannot be opened fails one test of that, not all of them.
   const std::string closed = options.in_process ? "" : probe_plugin(file).skipped;
+  if (closed.empty() && !options.options.as_table().empty()) {
+    check::require_taken(file, options);
+  }
   std::vector<CheckResult> results;
   bool explained = false;
   for (const check::Test* test : wanted) {

@@ -416,6 +416,13 @@ void recompute_bit_equal(const Case& c) {
   std::vector<Keep> keep;
   for (int64_t layer = 0; layer < layers; ++layer) {
     keep.push_back(policy->keep(layer));
+    if (!keep.back().everything && !c.entry->recomputes_blocks) {
+      fail(
+          "it runs layers." + std::to_string(layer) + " again as a whole, and does not say so",
+          "static bool recomputes_blocks() { return true; }: schedules that split the backward pass "
+          "refuse it then"
+      );
+    }
     for (const std::string& part : keep.back().redo) {
       if (std::find(kRecomputeParts.begin(), kRecomputeParts.end(), part) ==
           kRecomputeParts.end()) {

@@ -158,7 +158,7 @@ private:
       if (!field.names) {
         continue;
       }
-      Json names = Json::array(), tables = Json::array();
+      Json names = Json::array(), tables = Json::array(), bare = Json::array();
       if (!field.default_value.is_null()) {
         names.push_back(field.default_value.as_string());
       }
@@ -166,7 +166,10 @@ private:
         if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
           names.push_back(entry->name);
         }
-        if (!entry->schema.fields.empty()) {
+        if (entry->schema.fields.empty()) {
+          bare.push_back(entry->name);
+          bare.push_back(entry->plugin->id + "/" + entry->name);
+        } else {
           Json table = closed(entry->schema, entry->summary);
           table["properties"]["use"] = {
               {"enum", {entry->name, entry->plugin->id + "/" + entry->name}}};
@@ -179,9 +182,13 @@ private:
       if (names.empty()) { // no plugin of the kind is found
         continue;
       }
-      if (tables.empty()) {
-        property["enum"] = names;
-        continue;
+      if (!bare.empty()) { // a table that has nothing but the name
+        tables.push_back(
+            {{"type", "object"},
+             {"properties", {{"use", {{"enum", bare}}}}},
+             {"required", {"use"}},
+             {"additionalProperties", false}}
+        );
       }
       property.erase("type");
       property["anyOf"] = Json::array({{{"type", "string"}, {"enum", names}}});

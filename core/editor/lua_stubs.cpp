@@ -121,11 +121,10 @@ std::string plugin_type(const Field& field, const RecipeParts& parts) {
     if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
       names.push_back(entry->name);
     }
-    if (!entry->schema.fields.empty()) {
-      const std::string options = table_type(entry->schema);
-      tables += " | { use: " + words_type({entry->name, entry->plugin->id + "/" + entry->name}) +
-                "," + options.substr(1);
-    }
+    const std::string options =
+        entry->schema.fields.empty() ? " }" : "," + table_type(entry->schema).substr(1);
+    tables +=
+        " | { use: " + words_type({entry->name, entry->plugin->id + "/" + entry->name}) + options;
   }
   return (names.empty() ? "string" : words_type(names)) + tables;
 }

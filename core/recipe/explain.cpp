@@ -19,6 +19,17 @@ const Field* field_of(const Resolved& resolved, const std::string& key) {
   return schema->second.find(dot == std::string::npos ? key : key.substr(dot + 1));
 }
 
+/// A plugin that is named without options has no table: `device.use` is `device` then.
+std::string plain_key(const Resolved& resolved, const std::string& key) {
+  constexpr std::string_view kUse = ".use";
+  if (!key.ends_with(kUse)) {
+    return key;
+  }
+  std::string whole = key.substr(0, key.size() - kUse.size());
+  const Field* field = field_of(resolved, whole);
+  return field != nullptr && field->names && field_of(resolved, key) == nullptr ? whole : key;
+}
+
 std::string resume_text(const std::string& section, const Field& field) {
   if (may_change_on_resume(section, field)) {
     return "; may change when a run is resumed";
@@ -123,7 +134,9 @@ void collect_leaves(
 
 } // namespace
 
-std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key) {
+std::string
+explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& asked) {
+  const std::string key = plain_key(resolved, asked);
   const auto section = resolved.schemas.find(key);
   if (!key.empty() && section != resolved.schemas.end()) {
     std::string text;

@@ -17,6 +17,9 @@ public:
     f.add("every", &Config::every, "blocks of which one is recomputed").at_least(1);
   }
 
+  // It runs whole blocks again: schedules that split the backward pass refuse it.
+  static bool recomputes_blocks() { return true; }
+
   @Name@(const Config& config, const Args&)
       : every_(config.every) {}
 

@@ -36,6 +36,8 @@ public:
         .above(0);
   }
 
+  static bool recomputes_blocks() { return true; }
+
   Budget(const Config& config, const Args& args)
       : plan_(static_cast<size_t>(args.layers)) {
     if (args.peak_memory && args.layers > 0) {

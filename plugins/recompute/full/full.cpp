@@ -23,7 +23,9 @@ public:
          "do, the others keep everything"
     )
         .one_of({"uniform", "block"});
-    f.add("layers", &Config::layers, "blocks: of a group (uniform), or of those that run again")
+    f.add(
+         "layers", &Config::layers, "blocks of a group (uniform), or blocks that run again (block)"
+    )
         .at_least(1);
   }
 

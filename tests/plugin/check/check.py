@@ -115,6 +115,10 @@ def runs(folder):
         (pathlib.Path(temporary) / "small.toml").write_text(SMALL.format(plugin=(folder / "faulty.so").resolve()))
         expect("layouts-match:mixing", 6, SAID["layouts-match:mixing"], "run", "small.toml", "--run-dir", "mixed", "--checking",
                "--nproc", "2", "--set", "parallel.context=2")
+        plugin = str((folder / "faulty.so").resolve())
+        for key in "model.hiden", "hidden":
+            expect("", 2, f"--set {key}: nothing in {plugin} takes it", "plugins", "check", plugin, "--set", f"{key}=16")
+            expect("", 2, "did you mean model.hidden? its options are ", "plugins", "check", plugin, "--set", f"{key}=16")
         # Weights by the names of a plugin, in which one has a letter too many.
         layer = {"attention_norm": [768], "attention.q": [768, 768], "attention.k": [768, 768], "attention.v": [768, 768],
                  "attention.out": [768, 768], "mlp_norm": [768], "mlp.up": [3072, 768], "mlp.down": [768, 3072]}

@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
@@ -147,6 +148,14 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
     }
   }
   if (folders == 0) {
+    if (const auto other = find_format(run, host)) {
+      throw Error(
+          run.string() + " holds checkpoints of the format " + other->name +
+              ", which gc does not know",
+          "its plugin removes old ones: checkpoint.keep of a recipe says how many stay",
+          exit_code::data
+      );
+    }
     throw Error(
         run.string() + " holds no checkpoints",
         "give the folder that megahost run named",

@@ -39,6 +39,9 @@ Recipe outline(const fs::path& folder) {
       recipe.run_dir = apart->as_string();
       recipe.checkpoint.dir = tree.find_path("checkpoint.dir")->as_string();
     }
+    if (const Value* format = tree.find_path("checkpoint.use")) {
+      recipe.checkpoint.use = format->as_string();
+    }
   } catch (const std::exception&) {
     return {};
   }
@@ -56,6 +59,16 @@ std::optional<int64_t> newest_checkpoint(const Recipe& recipe, const fs::path& f
   } catch (const Error&) { // a storage that does not answer, say: the rest is still worth reading
   }
   return std::nullopt;
+}
+
+/// The format that a run's recipe names, if no plugin here offers it. A run's own plugins are not
+/// opened to look at it: it may come from elsewhere.
+std::string unread_format(const Recipe& recipe, Host& host) {
+  const auto known = host.known(Kind::checkpoint_format);
+  const bool is_known = std::ranges::any_of(known, [&](const Registry::Entry* entry) {
+    return entry->name == recipe.checkpoint.use || entry->full_name() == recipe.checkpoint.use;
+  });
+  return is_known ? "" : recipe.checkpoint.use;
 }
 
 void measure_speed(RunStatus& status) {
@@ -131,6 +144,7 @@ void update_status(RunStatus& status, Host& host) {
       [](const StepRecord& record) { return record.skipped; }
   );
   status.checkpoint = newest_checkpoint(recipe, place, host);
+  status.unread_format = status.checkpoint ? "" : unread_format(recipe, host);
   status.events = read_journal(place);
   status.goodput = goodput(status.metrics.steps, status.events);
   status.ranks = read_rank_table(place);

@@ -30,8 +30,10 @@ struct RunStatus {
   double tokens_per_second = 0;
   int64_t skipped = 0;                 ///< steps without an update
   std::optional<int64_t> checkpoint{}; ///< step of the newest one
-  std::optional<double> since_step{};  ///< seconds since the newest step or evaluation was written
-  std::vector<JournalEvent> events{};  ///< events of all starts, the newest last
+  std::string
+      unread_format{}; ///< format of its checkpoints, if no plugin here reads it; else empty
+  std::optional<double> since_step{}; ///< seconds since the newest step or evaluation was written
+  std::vector<JournalEvent> events{}; ///< events of all starts, the newest last
   std::optional<Goodput> goodput{};
   std::optional<RankTable> ranks{}; ///< times of the newest steps on several ranks
 

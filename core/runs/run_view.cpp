@@ -118,7 +118,12 @@ std::vector<RunFact> facts_of(const RunStatus& run) {
   if (run.skipped > 0) {
     add("skipped", counted(run.skipped, "step"));
   }
-  add("checkpoint", run.checkpoint ? "step " + grouped(*run.checkpoint) : "none yet");
+  add("checkpoint",
+      run.checkpoint ? "step " + grouped(*run.checkpoint)
+      : run.unread_format.empty()
+          ? "none yet"
+          : terminal_text(run.unread_format) +
+                " is a format that no plugin here reads: give --plugin FILE");
   if (run.goodput) {
     add("goodput", goodput_text(*run.goodput));
   }

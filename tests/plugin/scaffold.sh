@@ -47,6 +47,14 @@ if [ "$1" = checkpoint_format ]; then
     echo "an empty folder was taken"; exit 1
   fi
   has empty.out "empty is neither a run folder (no checkpoints/), a Hugging Face folder (no model.safetensors), a folder of torch.distributed.checkpoint (no .metadata), a folder with a file of torch.save (no pytorch_model.bin), a torch_dist checkpoint of Megatron-LM (no metadata.json), a Megatron-LM checkpoint of a file for each rank (no mp_rank_00/model_optim_rng.pt), a NeuronX Distributed checkpoint (no model/dp_rank_00_tp_rank_00_pp_rank_00.pt) nor a $name folder (no $name/)"
+  megahost status saved > status.out
+  has status.out "checkpoint *step 30"
+  XDG_DATA_HOME="$work/none" megahost status saved > unread.out
+  has unread.out "checkpoint *$name is a format that no plugin here reads"
+  if megahost checkpoint gc saved > gc.out 2>&1; then
+    echo "gc took it for one of its own"; exit 1
+  fi
+  has gc.out "saved holds checkpoints of the format $name, which gc does not know"
   megahost run "$recipe" --set checkpoint.use=native --run-dir both > both.out 2>&1
   cp -r "saved/$name" both/
   if megahost eval "$recipe" --weights both > ambiguous.out 2>&1; then

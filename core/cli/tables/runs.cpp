@@ -51,6 +51,7 @@ std::vector<Command> run_reading_commands() {
           {
               kJson,
               {"--prometheus", "", "as Prometheus's text format, for its textfile collector"},
+              kPlugin,
           },
           {
               {"megahost status runs/quickstart", ""},
@@ -73,6 +74,7 @@ std::vector<Command> run_reading_commands() {
                "PORT",
                "serves a page instead of drawing here; ADDRESS:PORT lets other machines read it, "
                "which needs no password"},
+              kPlugin,
           },
           {
               {"megahost watch runs/quickstart", ""},

@@ -343,13 +343,13 @@ int command_checkpoint_diff(const Invocation& invocation, Host& host) {
       if (how.empty()) {
         ++same;
       } else {
-        rows.push_back({printable(tensor.name), how});
+        rows.push_back({terminal_text(tensor.name), how});
       }
     }
   }
   for (const CheckpointTensor& tensor : right.reader->tensors()) {
     if ((!weights || tensor.is_weight) && left.reader->find(tensor.name) == nullptr) {
-      rows.push_back({printable(tensor.name), "only in " + right.reader->path().string()});
+      rows.push_back({terminal_text(tensor.name), "only in " + right.reader->path().string()});
     }
   }
   if (rows.size() > 1) {

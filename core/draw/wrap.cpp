@@ -27,6 +27,13 @@ std::string_view symbol_at(std::string_view text, size_t at) {
   return text.substr(at, end - at);
 }
 
+/// The place behind the last escape sequence that erases the row.
+size_t drawn_over(std::string_view line) {
+  constexpr std::string_view kErase = "\x1b[K";
+  const size_t erased = line.rfind(kErase);
+  return erased == std::string_view::npos ? 0 : erased + kErase.size();
+}
+
 bool moves_the_cursor(std::string_view line) {
   for (size_t at = line.find('\x1b'); at != std::string_view::npos;
        at = line.find('\x1b', at + 1)) {
@@ -98,7 +105,7 @@ private:
   /// A place where a row may end, and whether a shell has to be told that the command goes on.
   struct Break {
     size_t bytes = 0; ///< bytes of the row before the break, blank included; 0: no break
-    bool behind_bar = false, command = false;
+    bool behind_bar = false, command = false, comment = false;
   };
 
   void add_all(std::string_view text) {
@@ -123,10 +130,10 @@ private:
       command_ = !row_.ends_with(':'); // behind it: what the command does
     }
     row_ += symbol;
-    if (blank && !quoted_ && !comment_ && column_ > indent_ + 1) {
+    if (blank && !quoted_ && column_ > indent_ + 1 && !row_.ends_with("# ")) {
       const bool behind_bar = row_.ends_with("| ");
       if (behind_bar || !break_.behind_bar || 2 * column_ < width_) {
-        break_ = {row_.size(), behind_bar, command_};
+        break_ = {row_.size(), behind_bar, command_, comment_};
       }
     }
   }
@@ -136,7 +143,7 @@ private:
     if (break_.bytes == 0) {
       return;
     }
-    const std::string rest = row_.substr(break_.bytes);
+    const std::string rest = (break_.comment ? "# " : "") + row_.substr(break_.bytes);
     row_.resize(break_.bytes);
     row_.erase(row_.find_last_not_of(' ') + 1);
     text_ += row_ + (break_.command && !rest.starts_with('#') ? " \\\n" : "\n");
@@ -202,14 +209,17 @@ void wrap(FILE*& stream, int descriptor, int buffering) {
 
 } // namespace
 
-std::string wrapped(std::string_view line, int width) {
+std::string wrapped(std::string_view whole, int width) {
+  const size_t begins = drawn_over(whole);
+  const std::string_view line = whole.substr(begins);
   const std::string plain = without_escapes(line);
   if (cells(plain) <= width || moves_the_cursor(line) || is_kept(plain)) {
-    return std::string(line);
+    return std::string(whole);
   }
   const bool command = is_command(plain);
   const auto begin = static_cast<int>(plain.find_first_not_of(' '));
-  return Wrapper(width, command ? begin + 2 : indent_of(plain, width), command).run(line);
+  const int indent = command ? begin + 2 : indent_of(plain, width);
+  return std::string(whole.substr(0, begins)) + Wrapper(width, indent, command).run(line);
 }
 
 void wrap_terminals() {

@@ -83,8 +83,14 @@ def main(folder):
         check(folder, words, same=True)
     for words in (["run", "tiny.toml", "--run-dir", "first"], ["presets"], ["presets", "show", "70b-32"], ["plugins", "show", "llama"],
                   ["plan", "first"], ["plan", "tiny.toml", "--on", "h100"], ["mesh", "recipes/llama70b.lua"],
-                  ["recipe", "check", "recipes/gpt2_124m.lua"], ["compare", "first", "first"]):
+                  ["recipe", "check", "recipes/gpt2_124m.lua"], ["compare", "first", "first"],
+                  ["run", "tiny.toml", "--run-dir", "second", "--set", "lr_schedule.use=cosine", "--set", "lr_schedule.min_lr=1e-4",
+                   "--set", "train.seed=7"],
+                  ["checkpoint", "diff", "first", "second"]):
         check(folder, words)
+    text = check(folder, ["eval", "tiny.toml", "--weights", "first", "--set", "train.eval_iters=10",
+                          "--set", "data.samples=100"])
+    assert "some are read" in " ".join(text.split()), text
     text = check(folder, ["plan", "recipes/llama70b.lua", "--on", "h100", "--set", "parallel.zero=0"])
     said = " ".join(text.split())
     assert "reserve" in said and "%, too much" in said, text

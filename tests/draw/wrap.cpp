@@ -50,6 +50,14 @@ TEST_CASE("a command can be copied from its rows") {
       wrapped("  --set a.b=2 --set c=1: -1.2 GiB, 3% faster", 20) ==
       "  --set a.b=2 \\\n    --set c=1:\n    -1.2 GiB, 3%\n    faster"
   );
+  CHECK(
+      wrapped("  megahost run a.lua   # train on, at a learning rate of 1e-4", 30) ==
+      "  megahost run a.lua\n    # train on, at a\n    # learning rate of 1e-4"
+  );
+}
+
+TEST_CASE("what is drawn over a bar is broken, too") {
+  CHECK(wrapped("\r\x1b[Kwarning: one two three", 16) == "\r\x1b[Kwarning: one\n  two three");
 }
 
 TEST_CASE("data and what is drawn stay as they are") {

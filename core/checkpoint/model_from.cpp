@@ -198,7 +198,7 @@ FolderWarnings require_model_of_folder(
     throw Error(
         said + refused,
         "leave these fields out and write model = { from = \"" + folder.string() +
-            "\" }; to mean it, add" + keys,
+            "\" }; to mean it, where the tensors fit, add" + keys,
         exit_code::data
     );
   }

@@ -408,7 +408,8 @@ Value checked_config(const SourcePtr& source) {
 } // namespace
 
 Value read_hf_config(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / "config.json";
+  const bool is_file = folder.filename() == "config.json";
+  const std::filesystem::path file = is_file ? folder : folder / "config.json";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) {
     throw Error(
@@ -460,8 +461,8 @@ HfReading read_hf_fields(
         "config.json",
         "model_type is " + to_text(*config.find("model_type")) + ", and the architecture " +
             architecture + " has the models " + join(known),
-        "another architecture may have it: leave model.use out next to model.from, or see "
-        "`megahost plugins`"
+        "another architecture may have it: name it in model.use, or leave model.use out next to model.from; "
+        "`megahost plugins` lists them"
     );
   }
   return ConfigReader(config, *model, schema, architecture).run();

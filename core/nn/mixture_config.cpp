@@ -204,14 +204,7 @@ void scale_mixture(
 }
 
 std::vector<std::string> mixture_free() {
-  return {
-      "balance",
-      "balance_weight",
-      "balance_bias_rate",
-      "z_weight",
-      "capacity_factor",
-      "capacity_drop",
-      "capacity_pad"};
+  return {"balance", "balance_weight", "balance_bias_rate", "z_weight"};
 }
 
 void mixture_plain(Table& fields) {

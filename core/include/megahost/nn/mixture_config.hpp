@@ -167,8 +167,8 @@ MH_API void add_expert_names(
 MH_API void
 scale_mixture(const MixtureConfig& whole, int64_t hidden, const ModelScale& to, Table& ret_own);
 
-/// The fields that a config.json does not decide (HfMapping::free). A capacity is the recipe's choice,
-/// as Megatron-LM has it: what it drops in training it drops in an evaluation, too.
+/// The fields that a config.json does not decide (HfMapping::free): those of the auxiliary losses,
+/// and of the rate at which the router's bias moves.
 [[nodiscard]] MH_API std::vector<std::string> mixture_free();
 
 /// The fields in one form (HfMapping::plain).

@@ -209,6 +209,14 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
   return made;
 }
 
+void refuse_written(const std::string& what) {
+  throw Error(
+      "a constructor writes into the value of " + what + ", which would be lost under ZeRO-3",
+      "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, Init::of_index "
+      "(megahost/parameter.hpp)"
+  );
+}
+
 void Builder::refuse_written_values() const {
   // A write past LibTorch's count of versions, such as `data()`'s, is seen by the first element; if
   // values have no memory of their own, by their storage too.
@@ -218,12 +226,7 @@ void Builder::refuse_written_values() const {
     const bool replaced = deferred && value.is_cpu() && value.numel() > 0 &&
                           static_cast<int64_t>(value.storage().nbytes()) != value.element_size();
     if (value._version() != made.version || replaced || first_element(value) != made.first) {
-      throw Error(
-          "a constructor writes into the value of the parameter `" +
-              made.parameter->pieces.front().name + "`, which would be lost under ZeRO-3",
-          "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, "
-          "Init::of_index (megahost/parameter.hpp)"
-      );
+      refuse_written("the parameter `" + made.parameter->pieces.front().name + "`");
     }
   }
 }

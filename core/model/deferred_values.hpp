@@ -19,6 +19,10 @@
 
 namespace mh {
 
+/// Throws:  mh::Error that says what initial values are given by instead; `what` is written to: "the
+/// parameter `scale`"
+[[noreturn]] void refuse_written(const std::string& what);
+
 class DeferredValues {
 public:
   using Write = std::function<void(const at::Tensor& zeros)>;

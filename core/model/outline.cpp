@@ -1,14 +1,17 @@
 #include "core/model/outline.hpp"
 
 #include "core/memory/counting_allocator.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace mh {
@@ -24,11 +27,19 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
   const std::string name = block_name(architecture, block);
   const auto scope = builder.scope(name);
   return in_plugin(place_of(architecture, "making", name.c_str()), [&] {
-    auto made = block == 0                               ? architecture.embedding(builder)
-                : block == block_count(architecture) - 1 ? architecture.head(builder)
-                                                         : architecture.layer(block - 1, builder);
-    builder.refuse_written_values();
-    return made;
+    try {
+      auto made = block == 0                               ? architecture.embedding(builder)
+                  : block == block_count(architecture) - 1 ? architecture.head(builder)
+                                                           : architecture.layer(block - 1, builder);
+      builder.refuse_written_values();
+      return made;
+    } catch (const c10::Error& error) {
+      if (std::string_view(error.what()).find("a leaf Variable that requires grad") !=
+          std::string_view::npos) { // LibTorch's own refusal, where gradients are recorded
+        refuse_written("a parameter of " + name);
+      }
+      throw;
+    }
   });
 }
 

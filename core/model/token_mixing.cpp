@@ -369,7 +369,7 @@ State check_token_mixing(const TriedBlock& block, const State& state, const Step
           sound.gradients,
           found.gradients,
           pattern,
-          "the gradient of a token's row of what it reads,"
+          "the gradient of a token's row of what it reads as"
       );
     }
   }

@@ -1,6 +1,8 @@
 #include "megahost/builder.hpp"
 
 #include "core/model/deferred_values.hpp"
+#include "core/model/outline.hpp"
+#include "megahost/nn/decoder.hpp"
 #include "tests/nn/bench.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -9,6 +11,8 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 using namespace mh;
@@ -34,6 +38,36 @@ TEST_CASE("a constructor that writes past the count of versions is refused") {
       bench.builder.refuse_written_values(),
       doctest::Contains("a constructor writes into the value of the parameter `share`")
   );
+}
+
+TEST_CASE("a constructor that LibTorch does not let write is told what to give instead") {
+  class Filling : public Decoder {
+  public:
+    using Decoder::Decoder;
+
+    [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
+      auto made = Decoder::layer(index, builder);
+      builder.shared("layers.0.mlp.up.weight").value.fill_(1);
+      return made;
+    }
+  };
+
+  DecoderConfig config;
+  config.layers = 1;
+  config.hidden = 8;
+  config.heads = 2;
+  const Filling architecture(config, {.vocab = 32, .seq_length = 5});
+  Bench bench;
+  try {
+    (void)make_block(architecture, 1, bench.builder);
+    FAIL("it was made");
+  } catch (const Error& error) {
+    CHECK(
+        std::string(error.what()).find("writes into the value of a parameter of layers.0") !=
+        std::string::npos
+    );
+    CHECK(error.hint().find("Init::uniform") != std::string::npos);
+  }
 }
 
 TEST_CASE("under ZeRO-3 no way of writing a value gets lost") {

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -143,12 +144,18 @@ std::string write_imported(
 }
 
 int command_recipe_import_args(const Invocation& invocation, Host& host) {
-  const std::string& given = invocation.arguments.front();
-  const std::vector<std::string> words(
-      invocation.arguments.begin() + 1, invocation.arguments.end()
-  );
+  std::string given = invocation.arguments.front();
+  std::vector<std::string> words(invocation.arguments.begin() + 1, invocation.arguments.end());
   std::error_code ignored;
   const bool script = std::filesystem::is_regular_file(given, ignored);
+  const auto is_program = [](const std::string& word) { return word.ends_with(".py"); };
+  const bool is_bare = given.find_first_of(" \n") == std::string::npos;
+  if (!script && is_bare && (is_program(given) || std::ranges::any_of(words, is_program))) {
+    // A command without quotes.
+    for (const std::string& word : std::exchange(words, {})) {
+      given += " " + shell_word(word);
+    }
+  }
   if (!script && (given.find_first_of(" \n=") == std::string::npos || invocation.has("--run"))) {
     throw Error(
         "there is no script " + given,

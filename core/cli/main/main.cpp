@@ -42,7 +42,9 @@ void print(const std::string& text) {
       {"sample", "generate"},
       {"inference", "generate"},
       {"estimate", "plan"},
-      {"convert", "recipe import-args"}};
+      {"convert", "recipe import-args"},
+      {"import-args", "recipe import-args"},
+      {"from-hf", "recipe from-hf"}};
   const auto other = others.find(word);
   const auto meant = other == others.end() ? mh::nearest(word, known) : other->second;
   throw mh::Error(

@@ -90,11 +90,15 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
+  // An argument after -- is no option: it is a word of the last argument, if that takes several.
+  const bool takes_several =
+      !command.arguments.empty() && command.arguments.back().name.ends_with("...");
+  const auto end = takes_several ? std::find(words.begin(), words.end(), "--") : words.end();
   std::vector<std::string> arguments(command.arguments.size()), several;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = command.arguments[i].name;
     if (name.ends_with("...")) {
-      app.add_option(name.substr(0, name.size() - 3), several)->required();
+      app.add_option(name.substr(0, name.size() - 3), several)->required(words.end() - end < 2);
       arguments.pop_back();
     } else {
       const bool optional = name.starts_with("[");
@@ -116,10 +120,6 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
   }
-  // An argument after -- is no option: it is a word of the last argument, if that takes several.
-  const bool takes_several =
-      !command.arguments.empty() && command.arguments.back().name.ends_with("...");
-  const auto end = takes_several ? std::find(words.begin(), words.end(), "--") : words.end();
   try {
     app.parse(std::vector<std::string>(std::reverse_iterator(end), words.rend()));
   } catch (const CLI::ArgumentMismatch& error) {

@@ -109,6 +109,7 @@ const std::vector<Test>& tests() {
        {strategy}},
       {"world-consistent", "its ranks are possible", Of::offer, world_consistent, {launcher}},
       {"holds-tensors", "tensors go there and come back", Of::offer, holds_tensors, {device}},
+      {"objects-kept", "objects that are put are there, whole", Of::offer, objects_kept, {storage}},
       {"checkpoint-round-trip",
        "what it writes it reads, in other boxes",
        Of::offer,

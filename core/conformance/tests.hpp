@@ -56,6 +56,9 @@ void one_rank_unchanged(const Case& c);
 void world_consistent(const Case& c);
 void holds_tensors(const Case& c);
 
+// objects.cpp
+void objects_kept(const Case& c);
+
 // checkpoints.cpp
 void checkpoint_round_trip(const Case& c);
 void checkpoint_crash(const Case& c);

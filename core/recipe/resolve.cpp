@@ -156,8 +156,7 @@ private:
     if (!plugin && !plugin_name.empty()) {
       unknown_plugin(info.kind, name + ".use", plugin_name, use ? use->origin : section.origin);
     }
-    schema.fields.front().default_value =
-        info.default_use.empty() ? Value() : Value(std::string(info.default_use));
+    schema.fields.front().default_value = plugin_name.empty() ? Value() : Value(plugin_name);
     if (plugin) {
       schema = with_parts(with_plugin(std::move(schema), *plugin));
       plugin_fields_[name] = plugin;
@@ -244,7 +243,7 @@ private:
         use.name = "use";
         use.doc = field.doc;
         use.type = FieldType::string;
-        use.default_value = field.default_value;
+        use.default_value = name;
         Schema whole = with_plugin(Schema{{use}, {}}, entry->schema);
         Value given = value->is_table() ? *value : Value(Table{{"use", name}});
         given.origin = value->origin;

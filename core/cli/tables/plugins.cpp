@@ -42,7 +42,7 @@ std::vector<Command> plugin_commands() {
       {
           "plugins check",
           "Plugins",
-          "tests a plugin: forty named tests, each in a process of its own",
+          "tests a plugin: some forty named tests, each in a process of its own",
           "For authors, before anybody else trains with it. Tests that do not suit what it offers "
           "are left out. Exit status: 0 all passed, 1 some failed, 2 there was nothing to test.",
           {{"FILE", "the .so file that the plugin's build made"}},

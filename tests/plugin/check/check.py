@@ -69,6 +69,9 @@ SAID = {
     "meta-device:operator": "the operation aten::median.dim_values " + BLOCK + " has no shape function",
     "meta-device:values": "the result of the operation aten::nonzero " + BLOCK + ", or its size, depends on values",
     "meta-device:segments": "reads a tensor's value on the host " + BLOCK,
+    "objects-kept": "storage shelf: an object that was put is not listed",
+    "objects-kept:refuse": "storage shelf: a second writer with Existing::refuse is not told of the first one's object",
+    "recompute-bit-equal:blocks": "recompute keeps: it runs layers.1 again as a whole, and does not say so",
     "recompute-bit-equal": "with layers.0 recomputed, other bits come out: the loss (",
 }
 

@@ -14,6 +14,7 @@
 #include "megahost/pipeline_schedule.hpp"
 #include "megahost/plugin.hpp"
 #include "megahost/recompute.hpp"
+#include "megahost/storage.hpp"
 #include "megahost/strategy.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -294,6 +295,8 @@ public:
 
 class Keeps : public Plain<mh::RecomputePolicy> {
 public:
+  static bool recomputes_blocks() { return !fault("recompute-bit-equal:blocks"); }
+
   Keeps(const None&, const Args&) {}
 
   mh::Keep keep(int64_t layer) const override {
@@ -499,6 +502,42 @@ private:
   mh::Storage& storage_;
 };
 
+/// Objects are files below a folder.
+class Shelf : public Plain<mh::Storage> {
+public:
+  Shelf(const None&, const Args&) {}
+
+  std::unique_ptr<mh::Upload> put(const mh::Path& path, Existing existing) override {
+    return files_.put(file(path), fault("objects-kept:refuse") ? Existing::replace : existing);
+  }
+
+  std::unique_ptr<mh::ReadFile> get(const mh::Path& path) override {
+    return files_.get(file(path));
+  }
+
+  bool contains(const mh::Path& path) override { return files_.contains(file(path)); }
+
+  std::vector<Item> list(const mh::Path& prefix) override {
+    return fault("objects-kept") ? std::vector<Item>() : files_.list(file(prefix));
+  }
+
+  void remove(const mh::Path& path) override { files_.remove(file(path)); }
+
+  void remove_all(const mh::Path& prefix) override { files_.remove_all(file(prefix)); }
+
+  void remove_unfinished(const mh::Path& prefix) override {
+    files_.remove_unfinished(file(prefix));
+  }
+
+private:
+  static mh::Path file(const mh::Path& path) {
+    const mh::Path root = "/tmp/megahost-faulty-" + std::to_string(getpid());
+    return root / path.native().substr(std::string_view("shelf://").size());
+  }
+
+  mh::Storage& files_ = mh::local_storage();
+};
+
 /// Reads a file that no recipe has named.
 class OfFile : public OneDocument {
 public:
@@ -535,6 +574,7 @@ void add_all(mh::Registry& r) {
   r.add<Somewhere>("somewhere", "rank 1 of 4");
   r.add<Nowhere>("nowhere", "the CPU");
   r.add<OneObject>("one-object", "texts");
+  r.add<Shelf>("shelf", "objects below a folder");
   if (fault("offers-tried")) {
     r.add<OfFile>("of-file", "documents of ids");
   }

@@ -78,6 +78,11 @@ std::runtime_error failed(const std::string& call) {
   return std::runtime_error(call + ": " + std::strerror(errno));
 }
 
+std::string waited_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s"
+                                  : std::to_string(time.count()) + " ms";
+}
+
 struct SharedFile {
   int number = -1;
 
@@ -165,11 +170,13 @@ public:
       return;
     }
     const uint64_t wanted = (bytes + kGrowth - 1) / kGrowth * kGrowth;
-    errno = posix_fallocate(
-        fd_.number,
-        static_cast<off_t>(head_bytes_ + data_bytes_),
-        static_cast<off_t>(wanted - data_bytes_)
-    );
+    do {
+      errno = posix_fallocate(
+          fd_.number,
+          static_cast<off_t>(head_bytes_ + data_bytes_),
+          static_cast<off_t>(wanted - data_bytes_)
+      );
+    } while (errno == EINTR); // a signal that the run handles
     if (errno != 0) {
       throw failed("shared memory of " + std::to_string(wanted) + " bytes");
     }
@@ -315,9 +322,7 @@ private:
     const auto end = Clock::now() + terms_.timeout;
     while (slot.unread.load(std::memory_order_acquire) != 0) { // all slots are full
       if (Clock::now() > end) {
-        throw std::runtime_error(
-            "nothing was read for " + std::to_string(terms_.timeout.count()) + " ms"
-        );
+        throw std::runtime_error("nothing was read for " + waited_text(terms_.timeout));
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -386,8 +391,7 @@ private:
       }
       if (Clock::now() > end) {
         throw std::runtime_error(
-            "nothing came from " + rank_of(member) + " for " +
-            std::to_string(terms_.timeout.count()) + " ms"
+            "nothing came from " + rank_of(member) + " for " + waited_text(terms_.timeout)
         );
       }
     }

@@ -148,7 +148,9 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
     }
   }
   if (folders == 0) {
-    if (const auto other = find_format(run, host)) {
+    const auto other = find_format(run, host);
+    const auto steps = other ? other->format->steps(run) : std::nullopt;
+    if (steps && !steps->empty()) {
       throw Error(
           run.string() + " holds checkpoints of the format " + other->name +
               ", which gc does not know",

@@ -36,8 +36,8 @@ RunOutput::~RunOutput() {
 void RunOutput::write(const std::string& text, std::FILE* to) {
   const std::lock_guard lock(mutex_);
   clear();
-  std::fwrite(text.data(), 1, text.size(), to);
-  std::fputc('\n', to);
+  const std::string line = text + "\n"; // at once: only whole lines are wrapped (wrap_terminals)
+  std::fwrite(line.data(), 1, line.size(), to);
   std::fflush(to);
   if (!progress_.empty()) {
     draw();

@@ -27,13 +27,6 @@ std::string_view symbol_at(std::string_view text, size_t at) {
   return text.substr(at, end - at);
 }
 
-/// The place behind the last escape sequence that erases the row.
-size_t drawn_over(std::string_view line) {
-  constexpr std::string_view kErase = "\x1b[K";
-  const size_t erased = line.rfind(kErase);
-  return erased == std::string_view::npos ? 0 : erased + kErase.size();
-}
-
 bool moves_the_cursor(std::string_view line) {
   for (size_t at = line.find('\x1b'); at != std::string_view::npos;
        at = line.find('\x1b', at + 1)) {
@@ -124,13 +117,15 @@ private:
       }
       ++column_;
     }
-    quoted_ = quoted_ != (command_ && symbol == "'");
+    quoted_ = quoted_ != (command_ && !comment_ && symbol == "'");
     if (blank && command_) {
       comment_ = comment_ || row_.ends_with('#');
       command_ = !row_.ends_with(':'); // behind it: what the command does
     }
     row_ += symbol;
-    if (blank && !quoted_ && column_ > indent_ + 1 && !row_.ends_with("# ")) {
+    const bool keeps_comment_whole = comment_ && break_.bytes != 0 && !break_.comment;
+    if (blank && !quoted_ && column_ > indent_ + 1 && !keeps_comment_whole &&
+        !row_.ends_with("# ")) {
       const bool behind_bar = row_.ends_with("| ");
       if (behind_bar || !break_.behind_bar || 2 * column_ < width_) {
         break_ = {row_.size(), behind_bar, command_, comment_};
@@ -209,17 +204,14 @@ void wrap(FILE*& stream, int descriptor, int buffering) {
 
 } // namespace
 
-std::string wrapped(std::string_view whole, int width) {
-  const size_t begins = drawn_over(whole);
-  const std::string_view line = whole.substr(begins);
+std::string wrapped(std::string_view line, int width) {
   const std::string plain = without_escapes(line);
   if (cells(plain) <= width || moves_the_cursor(line) || is_kept(plain)) {
-    return std::string(whole);
+    return std::string(line);
   }
   const bool command = is_command(plain);
   const auto begin = static_cast<int>(plain.find_first_not_of(' '));
-  const int indent = command ? begin + 2 : indent_of(plain, width);
-  return std::string(whole.substr(0, begins)) + Wrapper(width, indent, command).run(line);
+  return Wrapper(width, command ? begin + 2 : indent_of(plain, width), command).run(line);
 }
 
 void wrap_terminals() {

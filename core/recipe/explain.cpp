@@ -53,14 +53,28 @@ bool same_place(const Origin& a, const Origin& b) {
   return a.source == b.source && a.line == b.line && a.column == b.column;
 }
 
+/// The default of a key. That of a plugin's name in `field` is the plugin whose options are known.
+Value default_of(const Resolved& resolved, const std::string& key, const Field& field) {
+  const auto [section, name] = split_key(key);
+  if (name != "use") {
+    return field.default_value;
+  }
+  const PluginSectionInfo* info = plugin_section(section);
+  const Field* whole = field_of(resolved, section); // device = { use = "mine", ... }
+  return whole != nullptr && whole->names ? whole->default_value
+         : info == nullptr                ? field.default_value
+         : info->default_use.empty()      ? Value()
+                                          : Value(std::string(info->default_use));
+}
+
 /// Low to high; a value that no layer wrote comes last: it was derived, or is a fact of the
 /// machine.
 std::vector<Row> rows_of(
-    const Loaded& loaded, const std::string& key, const Field& field, const Value* final_value
+    const Loaded& loaded, const std::string& key, const Value& usual, const Value* final_value
 ) {
   std::vector<Row> rows;
-  if (!field.default_value.is_null()) {
-    rows.push_back({"default", to_text(field.default_value), "", {}});
+  if (!usual.is_null()) {
+    rows.push_back({"default", to_text(usual), "", {}});
   }
   for (const Layer& layer : loaded.layers) {
     if (const Value* value = layer.tree.find_path(key)) {
@@ -96,7 +110,7 @@ std::string explain_leaf(
                      field.doc + (field.doc.empty() ? "" : "; ") + describe(field) +
                      (field.unit.empty() ? "" : "; in " + field.unit) +
                      resume_text(split_key(key).first, field) + "\n";
-  const std::vector<Row> rows = rows_of(loaded, key, field, final_value);
+  const std::vector<Row> rows = rows_of(loaded, key, default_of(resolved, key, field), final_value);
   const auto winner = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& row) {
     return final_value && same_place(row.origin, final_value->origin);
   });

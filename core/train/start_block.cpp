@@ -145,11 +145,12 @@ std::string precision_text(const Session& session) {
 } // namespace
 
 std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host) {
-  return strategy_settings(
-      *recipe.tree.find("parallel"),
-      host.known(Kind::strategy),
-      [&](MeshAxis axis) { return degree(shape, axis) > 1; }
-  );
+  const Value* parallel = recipe.tree.find("parallel"); // not there in a recipe made by code
+  return parallel == nullptr
+             ? ""
+             : strategy_settings(*parallel, host.known(Kind::strategy), [&](MeshAxis axis) {
+                 return degree(shape, axis) > 1;
+               });
 }
 
 std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {

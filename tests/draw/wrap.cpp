@@ -56,10 +56,6 @@ TEST_CASE("a command can be copied from its rows") {
   );
 }
 
-TEST_CASE("what is drawn over a bar is broken, too") {
-  CHECK(wrapped("\r\x1b[Kwarning: one two three", 16) == "\r\x1b[Kwarning: one\n  two three");
-}
-
 TEST_CASE("data and what is drawn stay as they are") {
   for (const char* line :
        {"  3 |   optimizer = { use = \"adamw\", lrr = 0.1 },",

@@ -34,9 +34,9 @@ TEST_CASE("the JSON Schema of a section and of its plugins") {
       definitions["parallel"]["properties"]["data"]["anyOf"] ==
       json::parse(R"([{"type": "integer", "minimum": 1}, {"type": "string", "enum": ["auto"]}])")
   );
-  CHECK(
-      definitions["parallel"]["properties"]["schedule"]["enum"] == json({"1f1b", "zb-h1", "zb-v"})
-  );
+  const json& schedule = definitions["parallel"]["properties"]["schedule"]["anyOf"];
+  CHECK(schedule[0]["enum"] == json({"1f1b", "zb-h1", "zb-v"}));
+  CHECK(schedule[1]["properties"]["use"]["enum"].size() == 3 * 2); // with their plugins' names
   CHECK(
       definitions["data.text"]["properties"]["paths"]["items"] ==
       json::parse(R"({"type": "string"})")

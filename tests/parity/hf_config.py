@@ -181,8 +181,9 @@ for case in models.CASES:
         folder = pathlib.Path(temporary)
         models.save(case, models.random_model(case), models.random_ids(case)[:, :models.SEQ], folder, length=models.SEQ)
         for field, value, key in WRONG[case.name][:None if ALL or case.name in ("llama", "qwen3-moe") else 1]:
+            more = ["--set", "model.capacity_drop=position"] if field == "capacity_factor" else []
             result = program.call("eval", folder / "recipe.toml", "--weights", folder / "model", "--ids",
-                                  folder / "ids.json", "--set", f"model.{field}={value}")
+                                  folder / "ids.json", "--set", f"model.{field}={value}", *more)
             check(result.returncode == 5 and f"model.{field} is" in result.stderr and key in result.stderr,
                   f"{case.name} with {field} = {value}: status {result.returncode}, {result.stdout}{result.stderr}")
 

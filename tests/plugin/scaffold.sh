@@ -79,7 +79,7 @@ if [ "$1" = strategy ]; then
   megahost recipe stubs -o stubs 2> stubs.out
   has stubs/megahost.gen.lua "---@field my_strategy? integer"
   megahost mesh "$recipe" --set parallel.my_strategy=2 > mesh.out
-  has mesh.out "^tp: 1 group of 2"
+  has mesh.out "^tp (my_strategy): 1 group of 2"
   megahost plan "$recipe" --on h100 --set parallel.my_strategy=2 > plan.out || cat plan.out
   has plan.out "my_strategy 2"
   megahost plan "$recipe" --on h100 --gpus 2 --search --json > search.out

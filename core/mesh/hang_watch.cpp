@@ -1,6 +1,7 @@
 #include "core/mesh/hang_watch.hpp"
 
 #include "core/base/host_name.hpp"
+#include "core/mesh/store_text.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -102,7 +103,7 @@ void HangWatch::visit(const RankProgress& own, const std::vector<int64_t>& ask) 
   std::thread([found, told, ask, store = store_, rank = terms_.rank] {
     Answers answers;
     try {
-      store->set(watch_key(rank), std::vector<uint8_t>(told.begin(), told.end()));
+      store->set(watch_key(rank), bytes_of(told));
       for (const int64_t other : ask) {
         if (store->check({watch_key(other)})) {
           const auto bytes = store->get(watch_key(other));

@@ -4,6 +4,7 @@
 #include "core/mesh/gloo.hpp"
 #include "core/mesh/shared_memory.hpp"
 #include "core/mesh/stall.hpp"
+#include "core/mesh/store_text.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 
@@ -120,14 +121,6 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
       return {more ? one : "nothing", too ? other : "nothing"};
     }
   }
-}
-
-std::string text_of(const std::vector<uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
-std::vector<uint8_t> bytes_of(const std::string& text) {
-  return {text.begin(), text.end()};
 }
 
 /// The first difference between rank 0's texts and another rank's.

@@ -2,6 +2,7 @@
 
 #include "core/base/seconds.hpp"
 #include "core/mesh/exchange.hpp"
+#include "core/mesh/store_text.hpp"
 
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -420,15 +421,6 @@ std::string boot() {
   return id;
 }
 
-std::string text_at(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> bytes = store.get(key);
-  return {bytes.begin(), bytes.end()};
-}
-
-void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
-  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
-}
-
 /// Where a member's memory is found, as it says itself: machine, path and token, a line each.
 struct SegmentNotice {
   std::string machine, path, token;
@@ -473,10 +465,10 @@ make_shared_memory(const c10::intrusive_ptr<c10d::Store>& store, const SharedMem
     );
     mine.path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory->fd());
   }
-  set_text(*store, key("memory of ", own), mine.text());
+  store->set(key("memory of ", own), bytes_of(mine.text()));
   std::vector<SegmentNotice> announced;
   for (size_t member = 0; member < members; ++member) {
-    announced.push_back(SegmentNotice::parse(text_at(*store, key("memory of ", member))));
+    announced.push_back(SegmentNotice::parse(text_of(store->get(key("memory of ", member)))));
     if (announced.back().machine != mine.machine) {
       return {};
     }
@@ -490,9 +482,9 @@ make_shared_memory(const c10::intrusive_ptr<c10d::Store>& store, const SharedMem
   const bool all = std::all_of(memories.begin(), memories.end(), [](const auto& one) {
     return one != nullptr && one->head() != nullptr;
   });
-  set_text(*store, key("memory opened by ", own), all ? "all" : "not all");
+  store->set(key("memory opened by ", own), bytes_of(all ? "all" : "not all"));
   for (size_t member = 0; member < members; ++member) {
-    if (text_at(*store, key("memory opened by ", member)) != "all") {
+    if (text_of(store->get(key("memory opened by ", member))) != "all") {
       return {};
     }
   }

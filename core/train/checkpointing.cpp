@@ -111,15 +111,18 @@ std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& 
 }
 
 void require_checkpoint(
-    const CheckpointFormat& format, const std::filesystem::path& run, const std::string& help
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const std::function<std::string()>& help
 ) {
   const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
   if (!steps || steps->empty()) {
+    const std::string other = help ? help() : "";
     throw Error(
         "there is no checkpoint in " + run.string() + " to resume from",
-        help.empty()
+        other.empty()
             ? "check --run-dir and checkpoint.dir; --resume=auto begins a new run where there is none"
-            : help,
+            : other,
         exit_code::data
     );
   }

@@ -49,9 +49,12 @@ void require_all_used(const Progress& saved, const TensorFit& fit);
 /// The format in which a recipe's run is saved, in the host's storage.
 [[nodiscard]] std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host);
 
-/// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
+/// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do: `help`, unless that
+///          is empty
 void require_checkpoint(
-    const CheckpointFormat& format, const std::filesystem::path& run, const std::string& help = ""
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const std::function<std::string()>& help = {}
 );
 
 /// The checkpoints that stay when one is written.

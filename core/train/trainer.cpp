@@ -62,7 +62,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     }
     lock_ = take_run_folder(folder);
     if (goes_on) { // who writes there at the moment is told first
-      require_checkpoint(*format_, saves, other_checkpoint(recipe, *format_, folder));
+      require_checkpoint(*format_, saves, [&] {
+        return other_checkpoint(recipe, *format_, folder);
+      });
     } else if (!resumes) {
       require_no_checkpoint(recipe, *format_, folder);
     }

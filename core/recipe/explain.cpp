@@ -55,10 +55,11 @@ bool same_place(const Origin& a, const Origin& b) {
 
 /// The default of a key. That of a plugin's name in `field` is the plugin whose options are known.
 Value default_of(const Resolved& resolved, const std::string& key, const Field& field) {
-  const auto [section, name] = split_key(key);
-  if (name != "use") {
+  const size_t dot = key.rfind('.'); // the table may lie in a section: parallel.schedule
+  if (dot == std::string::npos || key.substr(dot + 1) != "use") {
     return field.default_value;
   }
+  const std::string section = key.substr(0, dot);
   const PluginSectionInfo* info = plugin_section(section);
   const Field* whole = field_of(resolved, section); // device = { use = "mine", ... }
   return whole != nullptr && whole->names ? whole->default_value

@@ -106,7 +106,7 @@ other_checkpoint(const Recipe& recipe, const CheckpointFormat& format, const fs:
       const Path saves = checkpoint_folder(recipe, folder);
       const auto steps = in_plugin(format, "steps", [&] { return format.steps(saves); });
       if (steps && !steps->empty()) {
-        return folder.string() + " has one of step " + std::to_string(steps->back()) +
+        return folder.string() + " has one of step " + std::to_string(steps->front()) +
                ": --resume --run-dir " + folder.string() + " goes on with it";
       }
     }

@@ -1,7 +1,8 @@
 // The contradictions between fields of a decoder.
 
+#include "megahost/nn/decoder_config.hpp"
+
 #include "core/nn/field_conditions.hpp"
-#include "megahost/nn/decoder.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #pragma once
 /// Multi-token prediction: a decoder learns not only the next token but some of those behind it.
 
-#include "core/nn/decoder_embedding.hpp"
+#include "core/nn/token_embedding.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/nn/norm.hpp"
@@ -51,7 +51,7 @@ public:
 private:
   Axis embed_;
   int64_t depth_;
-  DecoderEmbedding words_;
+  TokenEmbedding words_;
   std::unique_ptr<NormPart> embedding_norm_, hidden_norm_;
   Linear projection_;
   std::unique_ptr<Block> layer_;

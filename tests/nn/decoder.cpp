@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -78,6 +79,78 @@ struct ReaderOf {
 };
 
 using Reader = ReaderOf<Decoder>;
+
+/// An architecture of its own, of the blocks that a Decoder is made of: embedding and output layer
+/// of a configuration, layers of parts.
+class OwnDecoder : public Architecture {
+public:
+  OwnDecoder(DecoderConfig config, const Args& args)
+      : c_(std::move(config))
+      , seq_length_(args.seq_length) {
+    c_.vocab = args.vocab;
+  }
+
+  [[nodiscard]] int64_t layers() const override { return c_.layers; }
+
+  [[nodiscard]] int64_t vocab() const override { return *c_.vocab; }
+
+  [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
+    return std::make_unique<DecoderEmbedding>(builder, c_, seq_length_);
+  }
+
+  [[nodiscard]] std::unique_ptr<Block> layer(int64_t, Builder& builder) const override {
+    const Axis embed{axis::embed, c_.hidden};
+    const double out_std = c_.init_std / std::sqrt(2.0 * static_cast<double>(c_.layers));
+    const AttentionSpec attention{
+        .embed = embed,
+        .heads = c_.heads,
+        .kv_heads = c_.heads,
+        .head_dim = c_.hidden / c_.heads,
+        .qkv_bias = true,
+        .bias = true,
+        .mask = {.causal = true},
+        .std = c_.init_std,
+        .out_std = out_std};
+    const FeedForwardSpec feed_forward{
+        .embed = embed,
+        .hidden = 4 * c_.hidden,
+        .activation = ActivationKind::gelu_tanh,
+        .bias = true,
+        .std = c_.init_std,
+        .out_std = out_std};
+    return std::make_unique<DecoderLayer>(
+        builder,
+        embed,
+        NormPlacement::pre,
+        c_.dropout,
+        DecoderParts{
+            .norm = [&](Builder& b) { return norm(b); },
+            .attention = [&](Builder& b) { return std::make_unique<Attention>(b, attention); },
+            .feed_forward = [&](Builder& b
+                            ) { return std::make_unique<FeedForward>(b, feed_forward); }}
+    );
+  }
+
+  [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override {
+    return std::make_unique<DecoderHead>(
+        builder,
+        c_,
+        seq_length_,
+        DecoderHeadParts{.final_norm = [&](Builder& b) { return norm(b); }}
+    );
+  }
+
+private:
+  [[nodiscard]] std::unique_ptr<NormPart> norm(Builder& builder) const {
+    const Axis embed{axis::embed, c_.hidden};
+    return std::make_unique<Norm>(
+        builder, NormSpec{.axis = embed, .eps = c_.norm_eps, .seen = builder.place(embed)}
+    );
+  }
+
+  DecoderConfig c_;
+  int64_t seq_length_;
+};
 
 void compare(const DecoderConfig& config) {
   Reader reader(config);
@@ -359,4 +432,14 @@ TEST_CASE("a plugin's own norm, attention and activation replace those parts alo
   const at::Tensor found = own.logits(0, 1, nullptr)[0][0].narrow(0, 0, 30); // token 0 of sample 0
   CHECK((found - scores[0].narrow(0, 0, 30)).abs().max().item().toDouble() < 1e-12);
   CHECK(own.model.reads_cache());
+}
+
+TEST_CASE("an architecture of its own may be made of a decoder's blocks") {
+  Reader reader(gpt());
+  ReaderOf<OwnDecoder> own(gpt());
+  CHECK(at::equal(reader.logits(0, kSeq, nullptr), own.logits(0, kSeq, nullptr)));
+  KeyValueCache cache(kSeq);
+  static_cast<void>(own.logits(0, 5, &cache));
+  const at::Tensor last = own.logits(5, kSeq, &cache);
+  CHECK(at::allclose(last, reader.logits(0, kSeq, nullptr).narrow(0, 5, kSeq - 5), 1e-9, 1e-9));
 }

@@ -1,4 +1,4 @@
-#include "core/nn/decoder_embedding.hpp"
+#include "core/nn/token_embedding.hpp"
 
 #include "megahost/nn/dropout.hpp"
 
@@ -18,12 +18,12 @@ table(Builder& builder, const DecoderConfig& c, const char* name, Axis rows, boo
     return Embedding(builder, rows, embed, builder.shared(weight));
   }
   const auto names = builder.scope(name);
-  return Embedding(builder, rows, embed, *c.embedding_std);
+  return Embedding(builder, rows, embed, c.embedding_std.value_or(c.init_std));
 }
 
 } // namespace
 
-DecoderEmbedding::DecoderEmbedding(
+TokenEmbedding::TokenEmbedding(
     Builder& builder, const DecoderConfig& c, int64_t seq_length, bool made_before, uint64_t site
 )
     : embed_{axis::embed, c.hidden}
@@ -40,7 +40,7 @@ DecoderEmbedding::DecoderEmbedding(
 }
 
 at::Tensor
-DecoderEmbedding::forward(const at::Tensor& tokens, int64_t ahead, StepContext& context) const {
+TokenEmbedding::forward(const at::Tensor& tokens, int64_t ahead, StepContext& context) const {
   at::Tensor x = tokens_.forward(tokens, context);
   if (scale_ != 1) {
     x = x * scale_;

@@ -1,7 +1,7 @@
 #pragma once
 /// The embedding of a decoder: of its tokens and, where it learns them, of their positions.
 
-#include "megahost/nn/decoder.hpp"
+#include "megahost/nn/decoder_config.hpp"
 #include "megahost/nn/embedding.hpp"
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace mh {
 
-class DecoderEmbedding {
+class TokenEmbedding {
 public:
   /// made_before: over the tables of the embedding, which is a block before this one
   /// site:        of its dropout
-  DecoderEmbedding(
+  TokenEmbedding(
       Builder& builder, const DecoderConfig& c, int64_t seq_length, bool made_before, uint64_t site
   );
 

@@ -24,6 +24,7 @@ const std::vector<Test>& tests() {
       {"options-roundtrip", "defaults can be written and read", Of::offer, options_roundtrip},
       {"options-fuzz", "odd options end in a sentence", Of::offer, options_fuzz},
       {"names-on-errors", "its errors name what they are about", Of::offer, names_on_errors},
+      {"conditions-known", "its conditions are on keys that exist", Of::offer, conditions_known},
       {"build-twice", "two of it behave alike", Of::offer, build_twice},
       {"seed-determinism", "two processes give the same", Of::offer, seed_determinism},
       {"calls-are-pure",

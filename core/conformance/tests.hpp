@@ -21,6 +21,9 @@ void options_roundtrip(const Case& c);
 void options_fuzz(const Case& c);
 void names_on_errors(const Case& c);
 
+// conditions.cpp
+void conditions_known(const Case& c);
+
 // behaviour.cpp
 void offers_tried(const Case& c);
 void build_twice(const Case& c);

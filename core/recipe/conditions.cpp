@@ -32,7 +32,13 @@ Conditions::Conditions(
   }
 }
 
+const Value* Conditions::find(const std::string& key) const {
+  keys_.insert(key);
+  return tree_.find_path(key);
+}
+
 bool Conditions::sound(const std::vector<std::string>& keys) const {
+  keys_.insert(keys.begin(), keys.end());
   return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) {
     return std::none_of(refused_.begin(), refused_.end(), [&key](const std::string& refused) {
       return refused == key || key.starts_with(refused + ".") ||
@@ -42,22 +48,22 @@ bool Conditions::sound(const std::vector<std::string>& keys) const {
 }
 
 bool Conditions::flag(const std::string& key) const {
-  const Value* value = tree_.find_path(key);
+  const Value* value = find(key);
   return value && value->is_boolean() && value->as_boolean();
 }
 
 int64_t Conditions::integer(const std::string& key) const {
-  const Value* value = tree_.find_path(key);
+  const Value* value = find(key);
   return value && value->is_integer() ? value->as_integer() : 0;
 }
 
 double Conditions::number(const std::string& key) const {
-  const Value* value = tree_.find_path(key);
+  const Value* value = find(key);
   return value && value->is_number() ? value->as_number() : 0;
 }
 
 std::string Conditions::word(const std::string& key) const {
-  const Value* value = tree_.find_path(key);
+  const Value* value = find(key);
   if (value && value->is_table()) {
     value = value->find("use");
   }
@@ -68,11 +74,11 @@ void Conditions::report(
     const std::vector<std::string>& keys, const std::string& message, const std::string& note
 ) {
   const auto written = std::find_if(keys.begin(), keys.end(), [this](const std::string& key) {
-    const Value* value = tree_.find_path(key);
+    const Value* value = find(key);
     return value && value->origin.line > 0;
   });
   const std::string& at = written == keys.end() ? keys.front() : *written;
-  const Value* value = tree_.find_path(at);
+  const Value* value = find(at);
   problems_.push_back({value ? value->origin : tree_.origin, at, message, "", note});
 }
 

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ public:
   /// True if none of the keys, and none of the sections whole, has been refused.
   [[nodiscard]] bool sound(const std::vector<std::string>& keys) const;
 
-  [[nodiscard]] bool has(const std::string& key) const { return tree_.find_path(key) != nullptr; }
+  [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
 
   [[nodiscard]] bool flag(const std::string& key) const; ///< false where it is absent
   [[nodiscard]] int64_t integer(const std::string& key
@@ -74,6 +75,9 @@ public:
   /// All keys of degrees that multiply the world: of tp, pp, cp and dp.
   [[nodiscard]] std::vector<std::string> degree_keys() const;
 
+  /// All keys that this object has been given so far, for whoever checks that they exist.
+  [[nodiscard]] const std::set<std::string>& keys() const { return keys_; }
+
   [[nodiscard]] static std::string text(int64_t number) { return std::to_string(number); }
 
   /// Whether the recipe's recompute policy runs whole blocks again, as it declares.
@@ -92,12 +96,16 @@ public:
   [[nodiscard]] std::string nearest_degrees(const std::string& key, int64_t whole) const;
 
 protected:
+  /// The value of a key; null where the recipe lacks it.
+  [[nodiscard]] const Value* find(const std::string& key) const;
+
   const Value& tree_;
   const Facts& facts_;
   const Schema* parallel_; ///< the section's fields; none if its schema is not known
   std::vector<Problem>& problems_;
   std::vector<std::string> refused_;
   std::vector<std::string> layer_keys_;
+  mutable std::set<std::string> keys_;
   bool recomputes_blocks_;
 };
 

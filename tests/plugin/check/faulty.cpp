@@ -4,6 +4,7 @@
 
 #include "../sound_parts.hpp"
 #include "megahost/checkpoint_format.hpp"
+#include "megahost/conditions.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
@@ -306,6 +307,11 @@ public:
 
 class Placed : public Plain<mh::Strategy> {
 public:
+  static void conditions(mh::Conditions& c) {
+    const char* degree = fault("conditions-known") ? "parallel.tensr" : "parallel.tensor";
+    c.divides("model.heads", degree, "heads are split");
+  }
+
   Placed(const None&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {

@@ -1,0 +1,125 @@
+// The test of a plugin's conditions on whole recipes.
+
+#include "megahost/conditions.hpp"
+
+#include "core/base/text.hpp"
+#include "core/conformance/tests.hpp"
+#include "core/plugin/catalogue.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/train/built_in.hpp"
+#include "megahost/error.hpp"
+#include "megahost/host.hpp"
+
+#include <algorithm>
+
+namespace mh::check {
+
+namespace {
+
+/// The path of a plugin's keys: "optimizer", "parallel.schedule".
+std::string path_of(Kind kind) {
+  return kind == Kind::pipeline_schedule ? "parallel.schedule" : std::string(info(kind).section);
+}
+
+/// Every key that a recipe with these plugins may have, and the sections themselves.
+std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& plugins) {
+  std::vector<std::string> keys = all_keys(core_schemas());
+  keys.insert(keys.end(), section_names().begin(), section_names().end());
+  for (const Registry::Entry* entry : plugins) {
+    const std::string path = path_of(entry->kind);
+    keys.push_back(path + ".use");
+    for (const Field& field : entry->schema.fields) {
+      keys.push_back(path + "." + field.name);
+    }
+  }
+  return keys;
+}
+
+/// A value that is not a default, so that conditions ask on: true, 2, a word.
+Value given_value(const Field& field) {
+  Value one;
+  switch (field.type) {
+  case FieldType::boolean:
+    one = true;
+    break;
+  case FieldType::integer:
+  case FieldType::integer_or_string:
+    one = std::max<int64_t>(2, static_cast<int64_t>(field.min.value_or(0)));
+    break;
+  case FieldType::number:
+    one = field.max.value_or(1);
+    break;
+  case FieldType::string:
+    one = field.choices.empty() ? "word" : field.choices.back();
+    break;
+  default:
+    return field.default_value;
+  }
+  return field.list ? Value(Value::Array{one}) : one;
+}
+
+/// A recipe of the core's fields and the plugins' in which each has a value: its default, or one
+/// that is not.
+Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defaults) {
+  Table tree;
+  const auto fill = [&](Table& table, const Schema& schema) {
+    for (const Field& field : schema.fields) {
+      table.set(field.name, defaults ? field.default_value : given_value(field));
+    }
+  };
+  for (const auto& [name, schema] : core_schemas()) {
+    Table section;
+    fill(name.empty() ? tree : section, schema);
+    if (!name.empty()) {
+      tree.set(name, section);
+    }
+  }
+  for (const Registry::Entry* entry : plugins) {
+    Value* section = tree.find(path_of(entry->kind));
+    if (section != nullptr && section->is_table()) {
+      fill(section->as_table(), entry->schema);
+    }
+  }
+  return tree;
+}
+
+} // namespace
+
+/// A condition on a key that no plugin declares never fires, which a run does not say.
+void conditions_known(const Case& c) {
+  if (!c.entry->conditions) {
+    not_applicable("it has no conditions on whole recipes");
+  }
+  Host host;
+  merge_built_in(host);
+  host.load(c.file);
+  const auto plugins = open_all(host);
+  const auto known = known_keys(plugins);
+  std::vector<const Registry::Entry*> strategies;
+  std::copy_if(
+      plugins.begin(),
+      plugins.end(),
+      std::back_inserter(strategies),
+      [](const auto* entry) { return entry->kind == Kind::strategy; }
+  );
+  const SectionSchemas schemas = section_schemas(strategies);
+  Facts facts;
+  facts.world = 8;
+  for (const bool defaults : {true, false}) {
+    const Value tree = whole_recipe(plugins, defaults);
+    std::vector<Problem> problems;
+    Conditions conditions(tree, facts, schemas, problems);
+    c.entry->conditions(conditions);
+    for (const std::string& key : conditions.keys()) {
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        const auto meant = nearest(key, known);
+        fail(
+            "its conditions ask for " + key + ", a key that no recipe has",
+            meant ? "did you mean " + *meant + "?" : "megahost recipe show prints every key"
+        );
+      }
+    }
+  }
+}
+
+} // namespace mh::check

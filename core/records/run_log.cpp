@@ -160,6 +160,11 @@ void RunLog::step(const StepRecord& record) {
 }
 
 void RunLog::show_steps() {
+  if (const std::string warning = peak_warning(pending_, rates_);
+      !warning.empty() && !warned_of_peak_) {
+    warned_of_peak_ = true;
+    line(warning);
+  }
   if (format_ == "json") {
     output_.line(json_line(pending_, rates_, outlook_));
   } else if (format_ == "megatron") {

@@ -61,6 +61,7 @@ private:
   Rates rates_;
   std::ofstream text_, metrics_;
   bool metrics_failed_ = false;
+  bool warned_of_peak_ = false;
   std::unique_ptr<TensorBoard> tensorboard_;
   std::vector<StepRecord> pending_; // steps that no line has shown
   RobustZ loss_scores_, norm_scores_;

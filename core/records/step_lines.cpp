@@ -42,7 +42,7 @@ struct Interval {
     }
     tokens_per_second = rates.tokens_per_second(seconds, samples);
     flops = rates.flops(seconds, samples);
-    share = rates.peak_flops > 0 ? flops / rates.peak_flops : 0;
+    share = flops < rates.peak_flops ? flops / rates.peak_flops : 0;
   }
 
   StepRecord last;
@@ -50,7 +50,7 @@ struct Interval {
   std::vector<LossValue> losses;
   double tokens_per_second = 0;
   double flops = 0;               // per second and rank
-  double share = 0;               // share of the peak; 0 if that is unknown
+  double share = 0;               // share of the peak; 0 if that is unknown, or was too low
   ptrdiff_t skipped = 0, nan = 0; // counts of steps
 };
 
@@ -124,6 +124,18 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
   }
   fields.push_back("ETA " + duration_text(outlook.seconds_left));
   return fields;
+}
+
+std::string peak_warning(const std::vector<StepRecord>& steps, const Rates& rates) {
+  const double flops = Interval(steps, rates).flops;
+  return rates.peak_flops > 0 && flops >= rates.peak_flops
+             ? formatted(
+                   "warning: MFU is left out: steps do %.4g TFLOP/s, more than the peak of %.4g, which was "
+                   "measured while this machine did other work; the next start measures again",
+                   flops / 1e12,
+                   rates.peak_flops / 1e12
+               )
+             : "";
 }
 
 std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rates) {

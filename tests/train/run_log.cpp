@@ -86,6 +86,21 @@ TEST_CASE("the line format shows means, rates and the share of the peak, in the 
   CHECK(shown(unknown, {}).find("MFU n/a") != std::string::npos);
 }
 
+TEST_CASE("a peak that steps exceed is none, which is said once") {
+  auto busy = kRates;
+  busy.peak_flops = 1e12;
+  Lines output;
+  mh::RunLog log(output, "", {.interval = 1}, busy, 0, "");
+  for (int64_t step = 1; step <= 3; ++step) {
+    log.step(record(step, 2));
+  }
+  const std::string text = mh::join(output.lines, "\n");
+  CHECK(text.find("steps do 2 TFLOP/s, more than the peak of 1, ") != std::string::npos);
+  CHECK(text.find("more than the peak") == text.rfind("more than the peak"));
+  CHECK(text.find("MFU n/a") != std::string::npos);
+  CHECK(mh::peak_warning({record(1, 2)}, kRates).empty());
+}
+
 TEST_CASE("a robust score measures in median distances from the median, outliers or not") {
   mh::RobustZ scores;
   for (int i = 0; i < 16; ++i) {

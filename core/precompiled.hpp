@@ -1,17 +1,14 @@
 // The headers that nearly every file that uses LibTorch reads first, compiled once for all of them
 // (GCC; -Db_pch=false does without). A header belongs here where most files read it: the templates of
-// all are made again in every file, which takes two seconds for these.
-#include <ATen/Context.h>
+// all are made again in every file, which takes a second for these; that of autograd's functions, which few
+// files read, would take another one and a half.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <functional>
 #include <map>

@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "megahost/error.hpp"
 
@@ -24,7 +25,8 @@ std::string recipe_file(
   if (std::filesystem::is_regular_file(own)) {
     return own.string();
   }
-  const bool is_run = found.format->steps(folder).has_value();
+  const auto steps = in_plugin(*found.format, "steps", [&] { return found.format->steps(folder); });
+  const bool is_run = steps.has_value();
   throw Error(
       folder.string() + " holds no recipe.toml" +
           (is_run ? "" : ": it is a " + found.format->about()),

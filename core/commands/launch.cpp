@@ -12,7 +12,7 @@
 #include "core/plan_report/report.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/start_block.hpp"
+#include "core/train/layout_settings.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>

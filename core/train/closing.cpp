@@ -4,7 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/records/goodput.hpp"
 #include "core/records/metrics.hpp"
-#include "core/train/closing_sample.hpp"
+#include "core/train/closing_text.hpp"
 #include "core/train/run_folder.hpp"
 
 #include <algorithm>
@@ -92,14 +92,14 @@ void close_run(
   });
   if (train_on && session.mesh.world() == 1 && session.architecture->vocab() >= 2) {
     show("a sample of what the model writes", [&] {
-      const auto sampled =
-          sample_text(session, {.sampling = {.seed = static_cast<uint64_t>(recipe.train.seed)}});
-      if (!sampled) {
+      const auto text =
+          closing_text(session, {.sampling = {.seed = static_cast<uint64_t>(recipe.train.seed)}});
+      if (!text) {
         return;
       }
       log.line("");
-      log.line("what the model writes after \"" + terminal_text(sampled->prompt) + "\":");
-      lines_of(log, terminal_text(sampled->text), "  ");
+      log.line("what the model writes after \"" + terminal_text(text->prompt) + "\":");
+      lines_of(log, terminal_text(text->text), "  ");
     });
   }
   log.line("");

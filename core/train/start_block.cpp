@@ -3,7 +3,7 @@
 #include "core/base/number_text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
-#include "core/recipe/layouts.hpp"
+#include "core/train/layout_settings.hpp"
 #include "megahost/abi.hpp"
 
 #include <algorithm>
@@ -143,15 +143,6 @@ std::string precision_text(const Session& session) {
 }
 
 } // namespace
-
-std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host) {
-  const Value* parallel = recipe.tree.find("parallel"); // not there in a recipe made by code
-  return parallel == nullptr
-             ? ""
-             : strategy_settings(*parallel, host.known(Kind::strategy), [&](MeshAxis axis) {
-                 return degree(shape, axis) > 1;
-               });
-}
 
 std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   std::vector<std::pair<Kind, std::string>> used{

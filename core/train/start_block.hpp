@@ -13,9 +13,6 @@
 
 namespace mh {
 
-/// ", sequence, zero 3": what the strategies of a layout are told besides degrees.
-[[nodiscard]] std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host);
-
 /// "org.megahost.llama 0.1.0" of every plugin that the recipe uses, each once.
 [[nodiscard]] std::vector<std::string> used_plugins(const Recipe& recipe, Host& host);
 

@@ -1,4 +1,4 @@
-#include "core/train/closing_sample.hpp"
+#include "core/train/closing_text.hpp"
 
 #include "core/model/plugin_call.hpp"
 
@@ -8,7 +8,7 @@
 
 namespace mh {
 
-std::optional<SampledText> sample_text(const Session& session, const SampleOptions& options) {
+std::optional<ClosingText> closing_text(const Session& session, const ClosingTextOptions& options) {
   constexpr int64_t kPromptTokens = 24;
   const auto start = std::chrono::steady_clock::now();
   const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
@@ -21,7 +21,7 @@ std::optional<SampledText> sample_text(const Session& session, const SampleOptio
   const auto& given = std::get<std::vector<int64_t>>(found->second);
   const auto length = std::min(static_cast<int64_t>(given.size()), kPromptTokens);
   const std::vector<int32_t> prompt(given.begin(), given.begin() + length);
-  SampledText result{session.tokenizer->decode(prompt), ""};
+  ClosingText result{session.tokenizer->decode(prompt), ""};
   TextStream stream(*session.tokenizer, prompt);
   const auto enough = [&](int32_t id) {
     result.text += stream.add(id);

@@ -1,5 +1,5 @@
 #pragma once
-/// A sample of what a model has learned, for the end of a run.
+/// Text that a model writes at the end of a run, to show what it has learned.
 
 #include "core/train/generate.hpp"
 #include "core/train/session.hpp"
@@ -10,20 +10,20 @@
 
 namespace mh {
 
-struct SampleOptions {
+struct ClosingTextOptions {
   Sampling sampling{};
   int64_t characters = 300;
   double seconds = 20; ///< stop early after this time
 };
 
-struct SampledText {
+struct ClosingText {
   std::string prompt; ///< text that the model was given
   std::string text;   ///< text that it wrote
 };
 
 /// Continues the beginning of a sample of the corpus; an encoder reads what the sample has for it.
 /// Nothing where the model does not write.
-[[nodiscard]] std::optional<SampledText>
-sample_text(const Session& session, const SampleOptions& options);
+[[nodiscard]] std::optional<ClosingText>
+closing_text(const Session& session, const ClosingTextOptions& options);
 
 } // namespace mh

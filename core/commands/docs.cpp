@@ -41,7 +41,7 @@ int command_docs(const Invocation& invocation, Host& host) {
     return 0;
   }
   const fs::path folder = invocation.value("-o", "docs/reference");
-  const std::vector<Page> pages = reference_pages(recipe_parts(host), header_folder());
+  const std::vector<Page> pages = reference_pages(recipe_catalogue(host), header_folder());
   for (const Page& page : pages) {
     make_directories((folder / page.file).parent_path());
     replace_file(folder / page.file, page.text);

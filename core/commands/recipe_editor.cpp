@@ -37,7 +37,7 @@ void write_settings(const fs::path& file, const std::string& text) {
 } // namespace
 
 int command_recipe_schema(const Invocation& invocation, Host& host) {
-  const std::string text = json_schema(recipe_parts(host));
+  const std::string text = json_schema(recipe_catalogue(host));
   if (invocation.has("-o")) {
     write_text(invocation.value("-o"), text);
   } else {
@@ -49,7 +49,7 @@ int command_recipe_schema(const Invocation& invocation, Host& host) {
 int command_recipe_stubs(const Invocation& invocation, Host& host) {
   const fs::path folder = invocation.value("-o", ".");
   const std::string stubs = "megahost.gen.lua";
-  write_text(folder / stubs, lua_stubs(recipe_parts(host)));
+  write_text(folder / stubs, lua_stubs(recipe_catalogue(host)));
   write_settings(folder / ".luarc.json", luarc(stubs));
   return 0;
 }

@@ -41,19 +41,19 @@ public:
   AskedSweep(const Invocation& invocation, Host& host)
       : invocation_(invocation)
       , host_(host)
-      , words_(sweep_words(
+      , additions_(sweep_additions(
             invocation.all("--set"),
             invocation.all("--zip"),
             invocation.all("--random"),
             number_option(invocation, "--count", 10, 1, kMostPoints)
         )) {
     options_.roots = recipe_folders();
-    options_.sets = words_.fixed;
+    options_.sets = additions_.fixed;
     options_.facts = {.bf16 = this_processor().bf16(), .world = 1};
     files_ = read_recipe_files(file(), options_);
     const Loaded base = load_recipe(files_, options_);
     const Value* own = base.merged.find("sweep");
-    sweep_ = merge(own != nullptr ? *own : Value(Table{}), words_.sweep);
+    sweep_ = merge(own != nullptr ? *own : Value(Table{}), additions_.sweep);
     const Value* name = base.merged.find("name");
     name_ = name != nullptr && name->is_string() && !name->as_string().empty()
                 ? name->as_string()
@@ -165,7 +165,7 @@ public:
 private:
   const Invocation& invocation_;
   Host& host_;
-  SweepWords words_;
+  SweepAdditions additions_;
   LoadOptions options_;
   RecipeFiles files_;                                // evaluated once for all points
   mutable std::map<std::string, Machines> machines_; // by name, once points have asked for them

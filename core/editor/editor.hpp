@@ -11,7 +11,7 @@
 namespace mh {
 
 /// The parts that a recipe can be made of in addition to the core's own fields.
-struct RecipeParts {
+struct RecipeCatalogue {
   std::vector<const Registry::Entry*> plugins;
   std::vector<Preset> presets;
   std::vector<LayoutPreset> layouts;
@@ -25,13 +25,13 @@ struct RecipeParts {
 /// Conditions between fields are left to `megahost recipe check`.
 ///
 /// Source:  https://json-schema.org/draft-07 (what Taplo and most editors read)
-[[nodiscard]] std::string json_schema(const RecipeParts& parts);
+[[nodiscard]] std::string json_schema(const RecipeCatalogue& parts);
 
 /// A `---@meta` file with one exact class for each section and plugin: `megahost.Recipe` is the
 /// whole.
 ///
 /// Source:  https://luals.github.io/wiki/annotations
-[[nodiscard]] std::string lua_stubs(const RecipeParts& parts);
+[[nodiscard]] std::string lua_stubs(const RecipeCatalogue& parts);
 
 /// The settings `.luarc.json` of the Lua language server for recipes next to the file `stubs`.
 [[nodiscard]] std::string luarc(const std::string& stubs);

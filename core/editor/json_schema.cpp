@@ -104,7 +104,7 @@ std::vector<std::string> required(const Schema& schema) {
 
 class RecipeSchema {
 public:
-  explicit RecipeSchema(const RecipeParts& parts)
+  explicit RecipeSchema(const RecipeCatalogue& parts)
       : parts_(parts) {}
 
   Json make() {
@@ -265,13 +265,13 @@ private:
           {{"required", {"preset"}}, {"properties", {{"preset", {{"enum", std::move(names)}}}}}}}}};
   }
 
-  const RecipeParts& parts_;
+  const RecipeCatalogue& parts_;
   Json definitions_ = Json::object();
 };
 
 } // namespace
 
-std::vector<const Registry::Entry*> RecipeParts::of(Kind kind) const {
+std::vector<const Registry::Entry*> RecipeCatalogue::of(Kind kind) const {
   std::vector<const Registry::Entry*> some;
   std::copy_if(
       plugins.begin(),
@@ -282,7 +282,7 @@ std::vector<const Registry::Entry*> RecipeParts::of(Kind kind) const {
   return some;
 }
 
-std::string json_schema(const RecipeParts& parts) {
+std::string json_schema(const RecipeCatalogue& parts) {
   return RecipeSchema(parts).make().dump(2) + "\n";
 }
 

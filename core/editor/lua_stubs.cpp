@@ -92,7 +92,7 @@ std::string head(const std::string& name, const std::string& doc) {
 }
 
 /// One class per plugin, and the section as one of them.
-std::string plugin_section_text(const PluginSectionInfo& section, const RecipeParts& parts) {
+std::string plugin_section_text(const PluginSectionInfo& section, const RecipeCatalogue& parts) {
   const std::string name(section.name);
   std::string text, alias;
   for (const Registry::Entry* entry : parts.of(section.kind)) {
@@ -111,7 +111,7 @@ std::string plugin_section_text(const PluginSectionInfo& section, const RecipePa
 }
 
 /// The type of a key whose value is a plugin: names, and tables of those that have options.
-std::string plugin_type(const Field& field, const RecipeParts& parts) {
+std::string plugin_type(const Field& field, const RecipeCatalogue& parts) {
   std::vector<std::string> names;
   if (!field.default_value.is_null()) {
     names.push_back(field.default_value.as_string());
@@ -129,7 +129,7 @@ std::string plugin_type(const Field& field, const RecipeParts& parts) {
   return (names.empty() ? "string" : words_type(names)) + tables;
 }
 
-std::string core_section_text(const std::string& name, const RecipeParts& parts) {
+std::string core_section_text(const std::string& name, const RecipeCatalogue& parts) {
   std::string text = head(name, section_doc(name));
   for (const Field& field : shared_schema(name, parts.plugins).fields) {
     text += field.names ? member(field, plugin_type(field, parts)) : member(field);
@@ -137,7 +137,7 @@ std::string core_section_text(const std::string& name, const RecipeParts& parts)
   return text;
 }
 
-std::string recipe_text(const RecipeParts& parts) {
+std::string recipe_text(const RecipeCatalogue& parts) {
   std::string text = head("sweep", recipe_schema().find("sweep")->doc);
   for (const Field& field : sweep_schema().fields) {
     text += member(field, "table");
@@ -188,7 +188,7 @@ machine = {}
 
 } // namespace
 
-std::string lua_stubs(const RecipeParts& parts) {
+std::string lua_stubs(const RecipeCatalogue& parts) {
   std::vector<std::string> presets;
   for (const Preset& preset : parts.presets) {
     presets.push_back(preset.name);

@@ -187,9 +187,9 @@ struct Outcome {
   State results, gradients;
 };
 
-class Trial {
+class MixingProbe {
 public:
-  Trial(const TriedBlock& block, const State& state, const StepContext& context)
+  MixingProbe(const TriedBlock& block, const State& state, const StepContext& context)
       : block_(block)
       , state_(state)
       , context_(context) {}
@@ -353,8 +353,8 @@ bool MixingTrial::runs() {
 State check_token_mixing(const TriedBlock& block, const State& state, const StepContext& context) {
   const at::AutoGradMode grad(true);
   const Frozen frozen(block.parameters);
-  const Trial trial(block, state, context);
-  const Outcome sound = trial.run(nullptr);
+  const MixingProbe probe(block, state, context);
+  const Outcome sound = probe.run(nullptr);
   const Batch& batch = context.batch();
   const Dims samples{{axis::batch, batch.batch}};
   const Placement placed = context.rules().place(samples, context.mesh());
@@ -363,9 +363,9 @@ State check_token_mixing(const TriedBlock& block, const State& state, const Step
   for (int64_t number = 0; number < kinds; ++number) {
     for (const bool odd : {false, true}) {
       const RowPattern pattern{number, odd};
-      const Outcome found = trial.run(&pattern);
-      trial.compare(sound.results, found.results, pattern, "a token's row of its");
-      trial.compare(
+      const Outcome found = probe.run(&pattern);
+      probe.compare(sound.results, found.results, pattern, "a token's row of its");
+      probe.compare(
           sound.gradients,
           found.gradients,
           pattern,

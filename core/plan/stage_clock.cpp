@@ -52,16 +52,16 @@ double StageClock::transfer_time(const PlannedCollective& transfer) const {
   return collective_time(part, machine_) + collective_time(gather, machine_);
 }
 
-std::pair<PassTime, PassTime> StageClock::close(const Run& run) const {
+std::pair<PassTime, PassTime> StageClock::close(const Stage& stage) const {
   std::map<size_t, double> under_way;
   std::map<std::string, double> free;
-  const double end = run.passes.empty() ? 0 : run.passes.back().end;
-  for (const auto& timed : run.passes) {
-    const auto one = run.recorded(timed.what);
-    if (!one || one->microbatch != run.microbatches - 1) {
+  const double end = stage.passes.empty() ? 0 : stage.passes.back().end;
+  for (const auto& timed : stage.passes) {
+    const auto one = stage.recorded(timed.what);
+    if (!one || one->microbatch != stage.microbatches - 1) {
       continue;
     }
-    const PassTime& alone = *find_pass(passes_, PassKey::of(*one, run.microbatches));
+    const PassTime& alone = *find_pass(passes_, PassKey::of(*one, stage.microbatches));
     for (const auto& [number, begin] : alone.outstanding) {
       const auto& collective = record_.collectives[number];
       double& last = free[collective.group->axis];
@@ -78,7 +78,7 @@ std::pair<PassTime, PassTime> StageClock::close(const Run& run) const {
       pass_time(update, record_.collectives, machine_)};
 }
 
-PassTime StageClock::late(const Run& run) const {
+PassTime StageClock::late(const Stage& stage) const {
   std::map<size_t, double> over; // since the step began
   std::map<std::string, double> free;
   for (const size_t number : record_.arriving) {
@@ -88,18 +88,18 @@ PassTime StageClock::late(const Run& run) const {
     over[number] = last;
   }
   PassTime late;
-  for (const auto& timed : run.passes) {
-    const auto one = run.recorded(timed.what);
+  for (const auto& timed : stage.passes) {
+    const auto one = stage.recorded(timed.what);
     if (over.empty() || !one || one->op != Instruction::Op::forward || one->microbatch != 0) {
       continue;
     }
     std::map<size_t, double> under_way;
     for (const auto& [number, end] : over) {
-      under_way[number] = end - timed.begin * run.share - late.total();
+      under_way[number] = end - timed.begin * stage.share - late.total();
     }
-    const auto& events = record_.of(*one, run.microbatches).events;
+    const auto& events = record_.of(*one, stage.microbatches).events;
     late.add(pass_time(events, record_.collectives, machine_, under_way));
-    late.add(*find_pass(passes_, PassKey::of(*one, run.microbatches)), -1);
+    late.add(*find_pass(passes_, PassKey::of(*one, stage.microbatches)), -1);
   }
   return late;
 }

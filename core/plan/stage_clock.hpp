@@ -26,7 +26,7 @@ public:
   [[nodiscard]] double transfer() const { return transfer_; }
 
   /// A stage that the record stands for.
-  struct Run {
+  struct Stage {
     const std::vector<TimedPass>& passes; ///< passes of a step, on the stage
     int64_t microbatches;
     std::optional<int32_t> chunk{}; ///< the one that is the record's only one; absent: all are
@@ -44,11 +44,11 @@ public:
   };
 
   /// The work after the last pass: the rest of the gradients' sums and the norm; the update.
-  [[nodiscard]] std::pair<PassTime, PassTime> close(const Run& run) const;
+  [[nodiscard]] std::pair<PassTime, PassTime> close(const Stage& stage) const;
 
   /// How much longer a stage's first passes take because values that the step before sent arrive
   /// overlapped with them.
-  [[nodiscard]] PassTime late(const Run& run) const;
+  [[nodiscard]] PassTime late(const Stage& stage) const;
 
 private:
   [[nodiscard]] double longest_transfer() const;
@@ -66,7 +66,7 @@ struct TimedStage {
   struct Part {
     const StageClock* clock;
     double weight = 1;              ///< how often it counts
-    std::optional<int32_t> chunk{}; ///< see StageClock::Run
+    std::optional<int32_t> chunk{}; ///< see StageClock::Stage
     double share = 1;
   };
 

@@ -34,7 +34,7 @@ PluginLookup plugin_lookup(Host& host) {
       .known = [&](Kind kind) { return host.known(kind); }};
 }
 
-RecipeParts recipe_parts(Host& host) {
+RecipeCatalogue recipe_catalogue(Host& host) {
   ReadOptions options;
   options.roots = recipe_folders();
   return {open_all(host), load_presets(options), load_layouts(options)};

@@ -18,7 +18,7 @@ namespace mh {
 [[nodiscard]] std::vector<const Registry::Entry*> open_all(Host& host);
 
 /// The same, and the presets of the recipe folders.
-[[nodiscard]] RecipeParts recipe_parts(Host& host);
+[[nodiscard]] RecipeCatalogue recipe_catalogue(Host& host);
 
 /// The lookup by which `resolve` finds plugins; the host outlives it.
 [[nodiscard]] MH_API PluginLookup plugin_lookup(Host& host);

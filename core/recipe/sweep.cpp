@@ -386,20 +386,20 @@ int64_t count_points(const Value& sweep) {
   return count < static_cast<double>(kMostPoints) ? static_cast<int64_t>(count) : kMostPoints;
 }
 
-SweepWords sweep_words(
+SweepAdditions sweep_additions(
     const std::vector<std::string>& sets,
     const std::vector<std::string>& zips,
     const std::vector<std::string>& randoms,
     int64_t count
 ) {
-  SweepWords words;
+  SweepAdditions added;
   Table grid, zip, random;
   for (const std::string& text : sets) {
     const PointValue word = word_of("--set", text);
     if (split_values(word.value).size() > 1) {
       grid.set(word.key, list_value(word));
     } else {
-      words.fixed.push_back(text);
+      added.fixed.push_back(text);
     }
   }
   for (const std::string& text : zips) {
@@ -416,10 +416,10 @@ SweepWords sweep_words(
   for (auto& [part, table] :
        {std::pair("grid", &grid), std::pair("zip", &zip), std::pair("random", &random)}) {
     if (table->size() > 0) {
-      words.sweep.as_table().set(part, *table);
+      added.sweep.as_table().set(part, *table);
     }
   }
-  return words;
+  return added;
 }
 
 } // namespace mh

@@ -43,7 +43,7 @@ struct SweepPoint {
 [[nodiscard]] int64_t count_points(const Value& sweep);
 
 /// The command line's additions to a sweep.
-struct SweepWords {
+struct SweepAdditions {
   std::vector<std::string> fixed; ///< "optimizer.lr=1e-4": the same for all points
   Value sweep = Table{};          ///< grid, zip and random of the words with several values
 };
@@ -53,7 +53,7 @@ struct SweepWords {
 /// from a list.
 ///
 /// Throws:  mh::Error, RecipeError
-[[nodiscard]] SweepWords sweep_words(
+[[nodiscard]] SweepAdditions sweep_additions(
     const std::vector<std::string>& sets,
     const std::vector<std::string>& zips,
     const std::vector<std::string>& randoms,

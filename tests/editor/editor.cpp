@@ -51,7 +51,7 @@ TEST_CASE("the JSON Schema of a section and of its plugins") {
 
 TEST_CASE("the Lua annotations are Lua and name every field") {
   const mh::test::Plugins plugins;
-  const mh::RecipeParts parts = plugins.parts();
+  const mh::RecipeCatalogue parts = plugins.parts();
   const std::string text = mh::lua_stubs(parts);
   lua_State* state = luaL_newstate();
   CHECK(luaL_loadbufferx(state, text.data(), text.size(), "=stubs", "t") == LUA_OK);

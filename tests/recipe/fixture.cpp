@@ -258,8 +258,8 @@ Schema Plugins::section(std::string_view name) const {
   return shared_schema(name, of(Kind::strategy));
 }
 
-RecipeParts Plugins::parts() const {
-  RecipeParts parts;
+RecipeCatalogue Plugins::parts() const {
+  RecipeCatalogue parts;
   for (const Registry::Entry& entry : schemas_) {
     parts.plugins.push_back(&entry);
   }

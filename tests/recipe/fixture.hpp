@@ -38,7 +38,7 @@ public:
   [[nodiscard]] Schema section(std::string_view name) const;
 
   /// The same for editors, with the project's presets. Lives as long as this.
-  [[nodiscard]] RecipeParts parts() const;
+  [[nodiscard]] RecipeCatalogue parts() const;
 
 private:
   std::shared_ptr<const PluginInfo> plugin_ =

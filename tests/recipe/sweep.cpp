@@ -120,7 +120,7 @@ TEST_CASE("sweeps that are none are refused at their place") {
 }
 
 TEST_CASE("the command line's words") {
-  const mh::SweepWords words = mh::sweep_words(
+  const mh::SweepAdditions added = mh::sweep_additions(
       {"optimizer.lr=1e-4,3e-4",
        "train.seed=7",
        "optimizer.betas=[0.9, 0.95],[0.9, 0.99]",
@@ -129,16 +129,16 @@ TEST_CASE("the command line's words") {
       {"optimizer.eps=log:1e-9..1e-7"},
       5
   );
-  CHECK(words.fixed == std::vector<std::string>{"train.seed=7"});
-  CHECK(mh::count_points(words.sweep) == 2 * 2 * 2 * 2 * 5);
-  const auto points = mh::sweep_points(words.sweep);
+  CHECK(added.fixed == std::vector<std::string>{"train.seed=7"});
+  CHECK(mh::count_points(added.sweep) == 2 * 2 * 2 * 2 * 5);
+  const auto points = mh::sweep_points(added.sweep);
   CHECK(points.front().values[2].second.as_number() == 1e-4);
   CHECK(mh::to_text(points.front().values[3].second) == "[0.9, 0.95]");
   CHECK(points.front().values[4].second.as_string() == "gelu");
-  CHECK(mh::test::refusal([] { static_cast<void>(mh::sweep_words({"lr"}, {}, {}, 1)); }
+  CHECK(mh::test::refusal([] { static_cast<void>(mh::sweep_additions({"lr"}, {}, {}, 1)); }
   ).starts_with("--set lr has no key or no value"));
   CHECK(mh::test::refusal([] {
-          static_cast<void>(mh::sweep_words({"a.b=1,two words"}, {}, {}, 1));
+          static_cast<void>(mh::sweep_additions({"a.b=1,two words"}, {}, {}, 1));
         }) != "");
 }
 

@@ -102,7 +102,7 @@ Page plugin_page(const Registry::Entry& entry) {
   );
 }
 
-Page recipe_page(const RecipeParts& parts) {
+Page recipe_page(const RecipeCatalogue& parts) {
   Schema top = recipe_schema();
   for (Field& field : top.fields) {
     const auto& sections = section_names();
@@ -228,7 +228,8 @@ Page index_page(const std::vector<Page>& pages) {
 
 } // namespace
 
-std::vector<Page> reference_pages(const RecipeParts& parts, const std::filesystem::path& headers) {
+std::vector<Page>
+reference_pages(const RecipeCatalogue& parts, const std::filesystem::path& headers) {
   std::vector<Page> pages;
   for (const Topic& topic : topics()) {
     pages.push_back(page(

@@ -62,8 +62,8 @@ std::vector<Document> cut(const std::vector<Document>& documents, uint64_t limit
 SplitText::SplitText(const std::vector<Document>& documents) {
   uint64_t end = 0;
   for (const Document& document : documents) {
-    if (runs_.empty() || document.begin != end) {
-      runs_.push_back({size_, document.begin});
+    if (pieces_.empty() || document.begin != end) {
+      pieces_.push_back({size_, document.begin});
     }
     end = document.end;
     size_ += document.size();
@@ -71,14 +71,14 @@ SplitText::SplitText(const std::vector<Document>& documents) {
 }
 
 void SplitText::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret_ids) const {
-  auto run = std::ranges::upper_bound(runs_, begin, {}, &Run::at) - 1;
+  auto piece = std::ranges::upper_bound(pieces_, begin, {}, &Piece::at) - 1;
   while (!ret_ids.empty()) {
-    const uint64_t run_end = run + 1 == runs_.end() ? size_ : (run + 1)->at;
-    const uint64_t count = std::min<uint64_t>(run_end - begin, ret_ids.size());
-    store.read(run->begin + (begin - run->at), ret_ids.first(count));
+    const uint64_t piece_end = piece + 1 == pieces_.end() ? size_ : (piece + 1)->at;
+    const uint64_t count = std::min<uint64_t>(piece_end - begin, ret_ids.size());
+    store.read(piece->begin + (begin - piece->at), ret_ids.first(count));
     ret_ids = ret_ids.subspan(count);
     begin += count;
-    ++run;
+    ++piece;
   }
 }
 

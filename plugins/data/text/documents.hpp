@@ -48,12 +48,12 @@ public:
   void read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret_ids) const;
 
 private:
-  struct Run {
+  struct Piece {
     uint64_t at = 0;    // in the slice
     uint64_t begin = 0; // in the store
   };
 
-  std::vector<Run> runs_;
+  std::vector<Piece> pieces_;
   uint64_t size_ = 0;
 };
 

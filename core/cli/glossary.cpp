@@ -79,6 +79,12 @@ std::span<const Term> glossary() {
        {"hardware FLOPs utilization"},
        "Hardware FLOPs utilization: the FLOP/s that a step executes, recomputed ones included, "
        "over the peak of the devices. No key sets it: megahost plan shows it next to MFU."},
+      {"in flight",
+       {"microbatches in flight", "outstanding"},
+       "Begun and not yet over: microbatches of a pipeline whose forward pass is done and whose "
+       "backward pass is not (megahost schedule counts them: each keeps its activations), "
+       "collectives that run overlapped with computation, and a checkpoint that is written while "
+       "steps go on (`checkpoint.async`, `checkpoint.if_busy`)."},
       {"load balancing",
        {"auxiliary loss", "aux loss", "load balancing loss", "auxiliary-loss-free"},
        "Terms that keep the experts of a mixture evenly busy: losses, or a bias of the router that "

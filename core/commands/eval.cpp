@@ -294,6 +294,12 @@ void require_folder_of(const char* option, const std::string& file) {
         "make it, or name a file in another one"
     );
   }
+  if (std::filesystem::path(file).extension() != ".safetensors") {
+    throw Error(
+        std::string(option) + " " + file + ": the file is written as safetensors",
+        "give it a name that ends in .safetensors"
+    );
+  }
 }
 
 void check_options(const Invocation& invocation, int64_t world, Host& host) {

@@ -131,7 +131,7 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation_.all("--set");
-  options.sets.insert(options.sets.end(), layout.sets.begin(), layout.sets.end());
+  options.layout = layout.sets;
   Loaded given = base(options);
   open_plugins(given, host_);
   lay_on_model_from(given, host_);
@@ -170,6 +170,9 @@ Loaded Subject::base(LoadOptions options) const {
   loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
   for (const std::string& set : options.sets) {
     loaded.layers.push_back(set_layer(set));
+  }
+  for (const std::string& set : options.layout) {
+    loaded.layers.push_back(set_layer(set, "--layouts"));
   }
   for (const Layer& layer : loaded.layers) {
     loaded.merged = merge(loaded.merged, layer.tree);

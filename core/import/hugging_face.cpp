@@ -461,8 +461,8 @@ HfReading read_hf_fields(
         "config.json",
         "model_type is " + to_text(*config.find("model_type")) + ", and the architecture " +
             architecture + " has the models " + join(known),
-        "another architecture may have it: name it in model.use, or leave model.use out next to model.from; "
-        "`megahost plugins` lists them"
+        "another architecture may have it: `megahost plugins` lists them, and a recipe that says "
+        "model = { from = \"DIR\" }, without model.use, takes the one that does"
     );
   }
   return ConfigReader(config, *model, schema, architecture).run();

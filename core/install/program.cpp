@@ -135,11 +135,22 @@ bool is_program(const std::string& name) {
 std::string last_lines(const fs::path& log, size_t count) {
   std::ifstream stream(log);
   std::deque<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
+  std::string first; // error
+  size_t first_number = 0, number = 0;
+  for (std::string line; std::getline(stream, line); ++number) {
     lines.push_back("  " + terminal_text(line));
     if (lines.size() > count) {
       lines.pop_front();
     }
+    if (first.empty() && (line.find(": error: ") != std::string::npos ||
+                          line.find("ERROR: ") != std::string::npos)) {
+      first = lines.back();
+      first_number = number;
+    }
+  }
+  if (!first.empty() && first_number + lines.size() < number) {
+    lines.push_front("  ...");
+    lines.push_front(first);
   }
   return join({lines.begin(), lines.end()}, "\n");
 }

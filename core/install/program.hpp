@@ -28,7 +28,8 @@ int run_program(std::vector<std::string> words, const ProgramOptions& options);
 /// Whether PATH has one; a name with a slash is a file.
 [[nodiscard]] bool is_program(const std::string& name);
 
-/// The end of a log, fit for a terminal, each line indented.
+/// The end of a log, fit for a terminal, each line indented; before it the first line that begins
+/// an error of a compiler or of meson, where that lies further up.
 [[nodiscard]] std::string last_lines(const std::filesystem::path& log, size_t count);
 
 } // namespace mh

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -176,7 +177,13 @@ at::Tensor self_attention(
     const ScoreTensors& added
 ) {
   const auto queries = q.size(0), keys = k.size(0);
-  MH_ASSERT(q.size(2) % k.size(2) == 0, "query heads are a multiple of key and value heads");
+  if (q.size(2) % k.size(2) != 0) {
+    throw Error(
+        "a rank has " + std::to_string(q.size(2)) + " query heads and " +
+            std::to_string(k.size(2)) + " heads of keys and values, expected a multiple of them",
+        "a strategy that splits the axis heads splits kv_heads, too (megahost/axis.hpp)"
+    );
+  }
   MH_ASSERT(queries <= keys, "queries are the last of the keys' tokens");
   MH_ASSERT(mask.window == 0 || mask.causal, "windows look back");
   MH_ASSERT(

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <sstream>
 
 namespace mh {
 
@@ -127,10 +128,26 @@ void check_before_install(const std::filesystem::path& file, const std::vector<s
   );
 }
 
+namespace {
+
+/// "a,b" and "c" as three.
+std::vector<std::string> names_of(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  for (const std::string& list : lists) {
+    std::istringstream some(list);
+    for (std::string name; std::getline(some, name, ',');) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+} // namespace
+
 int command_plugins_check(const Invocation& invocation, Host&) {
   const std::string& file = invocation.arguments.front();
   const CheckOptions options{
-      .include = invocation.all("--include"),
+      .include = names_of(invocation.all("--include")),
       .in_process = invocation.has("--in-process"),
       .options = check_settings(invocation.all("--set"))};
   // The dynamic linker searches its own folders for a name without a slash.

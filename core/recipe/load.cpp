@@ -106,13 +106,13 @@ private:
 
 } // namespace
 
-Layer set_layer(const std::string& text) {
+Layer set_layer(const std::string& text, const std::string& option) {
   const size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos) {
-    throw Error("--set " + text + " has no key or no value", "write --set optimizer.lr=1e-3");
+    throw Error(option + " " + text + " has no key or no value", "write --set optimizer.lr=1e-3");
   }
-  const auto source = [](std::string line) {
-    return std::make_shared<const Source>(Source{"--set", std::move(line), "--set"});
+  const auto source = [&](std::string line) {
+    return std::make_shared<const Source>(Source{option, std::move(line), option});
   };
   const std::string word = text.substr(equals + 1);
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -122,13 +122,13 @@ Layer set_layer(const std::string& text) {
   const SourcePtr original = source(text);
   check_text(original);
   try {
-    return {"--set", read_toml(original)};
+    return {option, read_toml(original)};
   } catch (const RecipeError&) {
     if (!plain) {
       throw;
     }
   }
-  return {"--set", read_toml(source(text.substr(0, equals + 1) + string_text(word)))};
+  return {option, read_toml(source(text.substr(0, equals + 1) + string_text(word)))};
 }
 
 std::vector<std::string> Loaded::plugins() const {
@@ -186,6 +186,9 @@ Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
   loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
   for (const std::string& text : options.sets) {
     loaded.layers.push_back(set_layer(text));
+  }
+  for (const std::string& text : options.layout) {
+    loaded.layers.push_back(set_layer(text, "--layouts"));
   }
   for (const Layer& layer : loaded.layers) {
     loaded.merged = merge(loaded.merged, layer.tree);

@@ -22,8 +22,9 @@ struct Layer {
 };
 
 struct LoadOptions : ReadOptions {
-  std::vector<std::string> sets{}; ///< "optimizer.lr=1e-3", in the order of the command line
-  std::vector<Layer> layers{};     ///< layers of the program, above the recipe and below `sets`
+  std::vector<std::string> sets{};   ///< "optimizer.lr=1e-3", in the order of the command line
+  std::vector<Layer> layers{};       ///< layers of the program, above the recipe and below `sets`
+  std::vector<std::string> layout{}; ///< the same as `sets` and above them: one of --layouts
 };
 
 /// A recipe file and those that it extends, evaluated: what the command line says is laid on later.
@@ -59,10 +60,11 @@ read_recipe_files(const std::filesystem::path& file, const LoadOptions& options)
 /// Both: for a recipe that is loaded once.
 [[nodiscard]] Loaded load_recipe(const std::filesystem::path& file, const LoadOptions& options);
 
-/// One "key=value" of the command line. A word that is no TOML value is taken as a string.
+/// One "key=value" of the command line. A word that is no TOML value is taken as a string; errors
+/// name `option`.
 ///
 /// Throws:  mh::Error, RecipeError
-[[nodiscard]] Layer set_layer(const std::string& text);
+[[nodiscard]] Layer set_layer(const std::string& text, const std::string& option = "--set");
 
 /// `over` laid upon `base`, as above.
 [[nodiscard]] Value merge(const Value& base, const Value& over);

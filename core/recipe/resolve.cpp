@@ -8,6 +8,7 @@
 #include "core/recipe/terms.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace mh {
 
@@ -67,16 +68,21 @@ private:
   void know_strategies() {
     strategies_ = lookup_.known(Kind::strategy);
     const Value* named = loaded_.merged.find_path("parallel.strategies");
+    std::set<std::string> names;
     for (const Value& name : named && named->is_array() ? named->as_array() : Value::Array()) {
       const Registry::Entry* entry =
           name.is_string() ? lookup_.find(Kind::strategy, name.as_string()) : nullptr;
-      if (entry == nullptr && name.is_string()) {
-        unknown_plugin(
-            Kind::strategy,
-            "parallel.strategies",
-            name.as_string(),
-            name.origin.source ? name.origin : named->origin
+      const Origin origin = name.origin.source ? name.origin : named->origin;
+      if (name.is_string() && !names.insert(name.as_string()).second) {
+        problems_.push_back(
+            {origin,
+             "parallel.strategies",
+             "parallel.strategies names " + name.as_string() + " twice",
+             "",
+             "each strategy is in force once"}
         );
+      } else if (entry == nullptr && name.is_string()) {
+        unknown_plugin(Kind::strategy, "parallel.strategies", name.as_string(), origin);
       } else if (entry != nullptr && std::find(strategies_.begin(), strategies_.end(), entry) == strategies_.end()) {
         strategies_.push_back(entry);
       }

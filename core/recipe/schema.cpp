@@ -194,9 +194,14 @@ CheckedValue check_field(const Field& field, Value value) {
   if (!value.is_array()) {
     return {value, "is " + to_text(value) + ", expected " + in_a_sentence(field), ""};
   }
+  Field one = field;
+  one.list = false;
   for (Value& item : value.as_array()) {
-    CheckedValue checked = check_one(field, item);
+    CheckedValue checked = check_one(one, item);
     if (!checked.wrong.empty()) {
+      if (checked.wrong.starts_with("is ")) {
+        checked.wrong.replace(0, 2, "holds");
+      }
       checked.value.origin = item.origin.source ? item.origin : origin;
       return checked;
     }

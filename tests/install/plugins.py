@@ -77,6 +77,8 @@ def sources():
     (work / "wrong/x.cpp").write_text("int x = no_such_name;\n")
     refused("plugins", "install", "wrong", status=1,
             expect=["the plugin does not build: ninja ended with status 1", "no_such_name", "wrong.log"])
+    (work / "wrong/x.cpp").write_text("clas Tiger;\n" + "".join(f"int x{i} = no_such_name;\n" for i in range(9)))
+    refused("plugins", "install", "wrong", status=1, expect=["does not name a type", "  ...\n", "int x8 = no_such_name"])
     (work / "wrong/loop").symlink_to(".")
     refused("plugins", "install", "wrong", expect="wrong/loop is a link to a folder")
     (work / "huge").mkdir()

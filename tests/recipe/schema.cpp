@@ -102,7 +102,7 @@ TEST_CASE("what a schema refuses") {
   CHECK(why({{"activation", "gelo"}}).find("did you mean `gelu`?") != std::string::npos);
   CHECK(why({{"betas", 0.9}}).starts_with("model.betas is 0.9, expected a list of numbers"));
   CHECK(why({{"betas", Value::Array{0.9, 2}}}
-  ).starts_with("model.betas is 2.0, expected at least 0 and at most 1"));
+  ).starts_with("model.betas holds 2.0, expected at least 0 and at most 1"));
   CHECK(why({{"data", "all"}}
   ).starts_with("model.data is \"all\", expected an integer, at least 1 or `auto`"));
   CHECK(why({{"weights", 3}}).starts_with("model.weights is 3, expected a table"));

@@ -119,7 +119,7 @@ public:
     return explain_recipe(loaded(lines), resolved(lines), key);
   }
 
-  [[nodiscard]] RecipeParts parts() const { return plugins_.parts(); }
+  [[nodiscard]] RecipeCatalogue parts() const { return plugins_.parts(); }
 
   [[nodiscard]] PluginLookup lookup() const { return plugins_.lookup(); }
 
@@ -227,6 +227,10 @@ TEST_CASE("a strategy may be named, without a key of its own") {
   const std::string wrong = subject.refused("parallel = { strategies = [\"plian\"] }");
   CHECK(holds(wrong, "parallel.strategies is \"plian\", expected the name of a plugin"));
   CHECK(holds(wrong, "did you mean `plain`?"));
+  CHECK(holds(
+      subject.refused("parallel = { strategies = [\"plain\", \"plain\"] }"),
+      "parallel.strategies names plain twice"
+  ));
 }
 
 TEST_CASE("a strategy's keys are checked, explained, and known to editors") {

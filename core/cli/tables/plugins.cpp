@@ -47,7 +47,7 @@ std::vector<Command> plugin_commands() {
           "are left out. Exit status: 0 all passed, 1 some failed, 2 there was nothing to test.",
           {{"FILE", "the .so file that the plugin's build made"}},
           {
-              {"--include", "NAME", "runs this test only", true},
+              {"--include", "NAMES", "runs these tests only: a,b", true},
               {"--set",
                "KEY=VALUE",
                "an option that the plugin requires, as in --set data.paths='[\"book.txt\"]'",

@@ -25,9 +25,9 @@ export TMPDIR="$folder/tmp" PIP_DISABLE_PIP_VERSION_CHECK=1
 python3 -m venv --without-pip "$folder"
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # pip makes the folder of programs once: taplo is among the others.
-python3 -m pip install --no-cache-dir --target "$packages" $others
-python3 -m pip install --no-cache-dir --no-deps --target "$packages" $torch
-python3 -m pip install --no-cache-dir --no-deps --target "$packages" $alone
+python3 -m pip install --no-cache-dir --no-compile --target "$packages" $others
+python3 -m pip install --no-cache-dir --no-compile --no-deps --target "$packages" $torch
+python3 -m pip install --no-cache-dir --no-compile --no-deps --target "$packages" $alone
 python3 "$here/cuda_stubs.py" "$packages/torch/lib"
 "$folder/bin/python" -c 'import torch, transformers'
 rm -rf "$folder/tmp"

@@ -18,7 +18,7 @@ export TMPDIR="$folder/tmp" PIP_DISABLE_PIP_VERSION_CHECK=1
 # Debian's python3 makes environments only with python3-venv, but its pip installs into one made without pip.
 python3 -m venv --without-pip "$folder"
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-python3 -m pip install --quiet --no-cache-dir --only-binary :all: --target "$packages" $wheels
+python3 -m pip install --quiet --no-cache-dir --no-compile --only-binary :all: --target "$packages" $wheels
 "$folder/bin/python" -c 'import moto.server'
 rm -rf "$folder/tmp"
 printf '%s\n' "$wheels" > "$folder/pins"

@@ -68,8 +68,9 @@ constexpr const char* kLayer = "model.from";
 
 /// Layers that a person wrote, or that such a layer names.
 bool written(const Layer& layer) {
-  return layer.name == "recipe" || layer.name == "--set" || layer.name == kLayer ||
-         layer.name.starts_with("extends ") || layer.name.starts_with("preset ");
+  return layer.name == "recipe" || layer.name == "--set" || layer.name == "--layouts" ||
+         layer.name == kLayer || layer.name.starts_with("extends ") ||
+         layer.name.starts_with("preset ");
 }
 
 /// Refuses what the recipe says otherwise. A recipe that is wrong in itself is refused later.

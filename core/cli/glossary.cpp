@@ -82,9 +82,9 @@ std::span<const Term> glossary() {
       {"in flight",
        {"microbatches in flight", "outstanding"},
        "Begun and not yet over: microbatches of a pipeline whose forward pass is done and whose "
-       "backward pass is not (megahost schedule counts them: each keeps its activations), "
-       "collectives that run overlapped with computation, and a checkpoint that is written while "
-       "steps go on (`checkpoint.async`, `checkpoint.if_busy`)."},
+       "backward pass is not; megahost schedule counts them, and each keeps its activations. "
+       "Collectives that overlap with computation are in flight, too, and a checkpoint that is "
+       "written while steps go on (`checkpoint.async`, `checkpoint.if_busy`)."},
       {"load balancing",
        {"auxiliary loss", "aux loss", "load balancing loss", "auxiliary-loss-free"},
        "Terms that keep the experts of a mixture evenly busy: losses, or a bias of the router that "

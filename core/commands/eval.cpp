@@ -284,8 +284,8 @@ void evaluate_samples(
   }
 }
 
-/// Before anything is computed that the file is for.
-void require_folder_of(const char* option, const std::string& file) {
+/// Refuses a file that could not be written, before anything is computed for it.
+void require_writable(const char* option, const std::string& file) {
   const auto folder = std::filesystem::absolute(file).parent_path();
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
@@ -312,7 +312,7 @@ void check_options(const Invocation& invocation, int64_t world, Host& host) {
       throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");
     }
     if (invocation.has(option)) {
-      require_folder_of(option, invocation.value(option));
+      require_writable(option, invocation.value(option));
     }
   }
   for (const char* option : {"--split", "--all"}) {

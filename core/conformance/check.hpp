@@ -70,8 +70,7 @@ struct Test {
   std::vector<Kind> kinds{}; ///< kinds of offers that it tests; empty: all
 };
 
-/// Every test there is: those of files.cpp, options.cpp, behaviour.cpp, models.cpp, parts.cpp,
-/// shards.cpp.
+/// Every test there is: those that tests.hpp lists.
 [[nodiscard]] const std::vector<Test>& tests();
 
 struct Failed {

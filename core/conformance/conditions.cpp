@@ -4,7 +4,6 @@
 
 #include "core/base/text.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/plugin/catalogue.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
@@ -21,10 +20,12 @@ std::string path_of(Kind kind) {
   return kind == Kind::pipeline_schedule ? "parallel.schedule" : std::string(info(kind).section);
 }
 
-/// Every key that a recipe with these plugins may have, and the sections themselves.
+/// Every key that a recipe with these plugins may have, and the sections themselves; "" is no key
+/// (Conditions::degree_key).
 std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& plugins) {
   std::vector<std::string> keys = all_keys(core_schemas());
   keys.insert(keys.end(), section_names().begin(), section_names().end());
+  keys.emplace_back();
   for (const Registry::Entry* entry : plugins) {
     const std::string path = path_of(entry->kind);
     keys.push_back(path + ".use");
@@ -35,7 +36,7 @@ std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& p
   return keys;
 }
 
-/// A value that is not a default, so that conditions ask on: true, 2, a word.
+/// A value that is no default, at which conditions go on to ask for other keys: true, 2, a word.
 Value given_value(const Field& field) {
   Value one;
   switch (field.type) {
@@ -52,7 +53,9 @@ Value given_value(const Field& field) {
   case FieldType::string:
     one = field.choices.empty() ? "word" : field.choices.back();
     break;
-  default:
+  case FieldType::plugin:
+  case FieldType::table:
+  case FieldType::any:
     return field.default_value;
   }
   return field.list ? Value(Value::Array{one}) : one;
@@ -64,7 +67,10 @@ Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defa
   Table tree;
   const auto fill = [&](Table& table, const Schema& schema) {
     for (const Field& field : schema.fields) {
-      table.set(field.name, defaults ? field.default_value : given_value(field));
+      Value value = defaults && !field.required ? field.default_value : given_value(field);
+      if (!value.is_null()) { // absent
+        table.set(field.name, std::move(value));
+      }
     }
   };
   for (const auto& [name, schema] : core_schemas()) {
@@ -93,7 +99,11 @@ void conditions_known(const Case& c) {
   Host host;
   merge_built_in(host);
   host.load(c.file);
-  const auto plugins = open_all(host);
+  std::vector<const Registry::Entry*> plugins;
+  for (const KindInfo& kind : kKinds) {
+    const auto some = host.known(kind.kind);
+    plugins.insert(plugins.end(), some.begin(), some.end());
+  }
   const auto known = known_keys(plugins);
   std::vector<const Registry::Entry*> strategies;
   std::copy_if(
@@ -102,7 +112,10 @@ void conditions_known(const Case& c) {
       std::back_inserter(strategies),
       [](const auto* entry) { return entry->kind == Kind::strategy; }
   );
-  const SectionSchemas schemas = section_schemas(strategies);
+  SectionSchemas schemas = section_schemas(strategies);
+  for (const Registry::Entry* entry : host.known(Kind::architecture)) { // for layer_keys
+    schemas["model"] = with_plugin(schemas["model"], entry->schema);
+  }
   Facts facts;
   facts.world = 8;
   for (const bool defaults : {true, false}) {
@@ -114,8 +127,9 @@ void conditions_known(const Case& c) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
         const auto meant = nearest(key, known);
         fail(
-            "its conditions ask for " + key + ", a key that no recipe has",
-            meant ? "did you mean " + *meant + "?" : "megahost recipe show prints every key"
+            "its conditions ask for " + key + ", a key that no plugin here declares",
+            meant ? "did you mean " + *meant + "?"
+                  : "install the plugin that declares it, or ask for a key of your own fields()"
         );
       }
     }

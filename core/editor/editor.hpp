@@ -10,7 +10,7 @@
 
 namespace mh {
 
-/// The parts that a recipe can be made of in addition to the core's own fields.
+/// The plugins and presets that a recipe can be made of in addition to the core's own fields.
 struct RecipeCatalogue {
   std::vector<const Registry::Entry*> plugins;
   std::vector<Preset> presets;
@@ -25,13 +25,13 @@ struct RecipeCatalogue {
 /// Conditions between fields are left to `megahost recipe check`.
 ///
 /// Source:  https://json-schema.org/draft-07 (what Taplo and most editors read)
-[[nodiscard]] std::string json_schema(const RecipeCatalogue& parts);
+[[nodiscard]] std::string json_schema(const RecipeCatalogue& catalogue);
 
 /// A `---@meta` file with one exact class for each section and plugin: `megahost.Recipe` is the
 /// whole.
 ///
 /// Source:  https://luals.github.io/wiki/annotations
-[[nodiscard]] std::string lua_stubs(const RecipeCatalogue& parts);
+[[nodiscard]] std::string lua_stubs(const RecipeCatalogue& catalogue);
 
 /// The settings `.luarc.json` of the Lua language server for recipes next to the file `stubs`.
 [[nodiscard]] std::string luarc(const std::string& stubs);

@@ -104,8 +104,8 @@ std::vector<std::string> required(const Schema& schema) {
 
 class RecipeSchema {
 public:
-  explicit RecipeSchema(const RecipeCatalogue& parts)
-      : parts_(parts) {}
+  explicit RecipeSchema(const RecipeCatalogue& catalogue)
+      : catalogue_(catalogue) {}
 
   Json make() {
     Json top = closed(recipe_schema(), "");
@@ -121,7 +121,7 @@ public:
     for (const std::string& name : section_names()) {
       const PluginSectionInfo* section = plugin_section(name);
       if (section == nullptr) {
-        const Schema schema = shared_schema(name, parts_.plugins);
+        const Schema schema = shared_schema(name, catalogue_.plugins);
         definitions_[name] = closed(schema, section_doc(name));
         name_plugins(schema, definitions_[name]["properties"]);
         properties[name] = refer(name);
@@ -162,7 +162,7 @@ private:
       if (!field.default_value.is_null()) {
         names.push_back(field.default_value.as_string());
       }
-      for (const Registry::Entry* entry : parts_.of(*field.names)) {
+      for (const Registry::Entry* entry : catalogue_.of(*field.names)) {
         if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
           names.push_back(entry->name);
         }
@@ -201,7 +201,7 @@ private:
   void plugin_section_of(const PluginSectionInfo& section) {
     const std::string name(section.name);
     Json whole = Json::array(), with_use = Json::array(), any = Json::array();
-    for (const Registry::Entry* entry : parts_.of(section.kind)) {
+    for (const Registry::Entry* entry : catalogue_.of(section.kind)) {
       const Schema schema = with_plugin(core_schema(name), entry->schema);
       const std::string table = name + "." + entry->name;
       definitions_[table] = closed(schema, entry->summary);
@@ -236,10 +236,10 @@ private:
 
   std::vector<std::string> preset_names(bool layouts) const {
     std::vector<std::string> names;
-    for (const Preset& preset : parts_.presets) {
+    for (const Preset& preset : catalogue_.presets) {
       names.push_back(preset.name);
     }
-    for (const LayoutPreset& layout : parts_.layouts) {
+    for (const LayoutPreset& layout : catalogue_.layouts) {
       if (layouts) {
         names.push_back(layout.name);
       }
@@ -250,7 +250,7 @@ private:
   /// The architecture is named, or the preset is one of it.
   Json use_or_preset(const Registry::Entry& entry) const {
     Json names = Json::array();
-    for (const Preset& preset : parts_.presets) {
+    for (const Preset& preset : catalogue_.presets) {
       const Value* use = preset.model.find("use");
       if (use && use->is_string() && use->as_string() == entry.name) {
         names.push_back(preset.name);
@@ -265,7 +265,7 @@ private:
           {{"required", {"preset"}}, {"properties", {{"preset", {{"enum", std::move(names)}}}}}}}}};
   }
 
-  const RecipeCatalogue& parts_;
+  const RecipeCatalogue& catalogue_;
   Json definitions_ = Json::object();
 };
 
@@ -282,8 +282,8 @@ std::vector<const Registry::Entry*> RecipeCatalogue::of(Kind kind) const {
   return some;
 }
 
-std::string json_schema(const RecipeCatalogue& parts) {
-  return RecipeSchema(parts).make().dump(2) + "\n";
+std::string json_schema(const RecipeCatalogue& catalogue) {
+  return RecipeSchema(catalogue).make().dump(2) + "\n";
 }
 
 } // namespace mh

@@ -92,10 +92,11 @@ std::string head(const std::string& name, const std::string& doc) {
 }
 
 /// One class per plugin, and the section as one of them.
-std::string plugin_section_text(const PluginSectionInfo& section, const RecipeCatalogue& parts) {
+std::string
+plugin_section_text(const PluginSectionInfo& section, const RecipeCatalogue& catalogue) {
   const std::string name(section.name);
   std::string text, alias;
-  for (const Registry::Entry* entry : parts.of(section.kind)) {
+  for (const Registry::Entry* entry : catalogue.of(section.kind)) {
     text += head(name + "." + entry->name, entry->summary);
     for (const Field& field : with_plugin(core_schema(name), entry->schema).fields) {
       text += field.name == "use"
@@ -111,13 +112,13 @@ std::string plugin_section_text(const PluginSectionInfo& section, const RecipeCa
 }
 
 /// The type of a key whose value is a plugin: names, and tables of those that have options.
-std::string plugin_type(const Field& field, const RecipeCatalogue& parts) {
+std::string plugin_type(const Field& field, const RecipeCatalogue& catalogue) {
   std::vector<std::string> names;
   if (!field.default_value.is_null()) {
     names.push_back(field.default_value.as_string());
   }
   std::string tables;
-  for (const Registry::Entry* entry : parts.of(*field.names)) {
+  for (const Registry::Entry* entry : catalogue.of(*field.names)) {
     if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
       names.push_back(entry->name);
     }
@@ -129,15 +130,15 @@ std::string plugin_type(const Field& field, const RecipeCatalogue& parts) {
   return (names.empty() ? "string" : words_type(names)) + tables;
 }
 
-std::string core_section_text(const std::string& name, const RecipeCatalogue& parts) {
+std::string core_section_text(const std::string& name, const RecipeCatalogue& catalogue) {
   std::string text = head(name, section_doc(name));
-  for (const Field& field : shared_schema(name, parts.plugins).fields) {
-    text += field.names ? member(field, plugin_type(field, parts)) : member(field);
+  for (const Field& field : shared_schema(name, catalogue.plugins).fields) {
+    text += field.names ? member(field, plugin_type(field, catalogue)) : member(field);
   }
   return text;
 }
 
-std::string recipe_text(const RecipeCatalogue& parts) {
+std::string recipe_text(const RecipeCatalogue& catalogue) {
   std::string text = head("sweep", recipe_schema().find("sweep")->doc);
   for (const Field& field : sweep_schema().fields) {
     text += member(field, "table");
@@ -146,7 +147,7 @@ std::string recipe_text(const RecipeCatalogue& parts) {
   for (const Field& field : recipe_schema().fields) {
     const auto& sections = section_names();
     const bool section = std::find(sections.begin(), sections.end(), field.name) != sections.end();
-    text += field.names               ? member(field, plugin_type(field, parts))
+    text += field.names               ? member(field, plugin_type(field, catalogue))
             : field.name == "extends" ? member(field, "string | string[]")
             : field.name == "preset"  ? member(field, "string | string[]")
             : field.name == "sweep"   ? member(field, "megahost.sweep")
@@ -188,18 +189,18 @@ machine = {}
 
 } // namespace
 
-std::string lua_stubs(const RecipeCatalogue& parts) {
+std::string lua_stubs(const RecipeCatalogue& catalogue) {
   std::vector<std::string> presets;
-  for (const Preset& preset : parts.presets) {
+  for (const Preset& preset : catalogue.presets) {
     presets.push_back(preset.name);
   }
   std::string text = std::string(kHead) + "\n---@alias megahost.preset " +
                      (presets.empty() ? "string" : words_type(presets)) + "\n";
   for (const std::string& name : section_names()) {
     const PluginSectionInfo* section = plugin_section(name);
-    text += section ? plugin_section_text(*section, parts) : core_section_text(name, parts);
+    text += section ? plugin_section_text(*section, catalogue) : core_section_text(name, catalogue);
   }
-  return text + recipe_text(parts) + kFunctions;
+  return text + recipe_text(catalogue) + kFunctions;
 }
 
 std::string luarc(const std::string& stubs) {

@@ -462,7 +462,7 @@ HfReading read_hf_fields(
         "model_type is " + to_text(*config.find("model_type")) + ", and the architecture " +
             architecture + " has the models " + join(known),
         "another architecture may have it: `megahost plugins` lists them, and a recipe that says "
-        "model = { from = \"DIR\" }, without model.use, takes the one that does"
+        "model = { from = \"DIR\" }, without model.use, takes the one that has it"
     );
   }
   return ConfigReader(config, *model, schema, architecture).run();

@@ -142,8 +142,8 @@ std::string last_lines(const fs::path& log, size_t count) {
     if (lines.size() > count) {
       lines.pop_front();
     }
-    if (first.empty() && (line.find(": error: ") != std::string::npos ||
-                          line.find("ERROR: ") != std::string::npos)) {
+    if (first.empty() &&
+        (line.find("error: ") != std::string::npos || line.find("ERROR: ") != std::string::npos)) {
       first = lines.back();
       first_number = number;
     }

@@ -180,7 +180,8 @@ at::Tensor self_attention(
   if (q.size(2) % k.size(2) != 0) {
     throw Error(
         "a rank has " + std::to_string(q.size(2)) + " query heads and " +
-            std::to_string(k.size(2)) + " heads of keys and values, expected a multiple of them",
+            std::to_string(k.size(2)) +
+            " heads of keys and values, expected the first to be a multiple of the second",
         "a strategy that splits the axis heads splits kv_heads, too (megahost/axis.hpp)"
     );
   }

@@ -17,6 +17,13 @@ namespace {
 
 constexpr auto kHidden = "hidden"; // the residual stream
 
+const DecoderConfig& with_vocab(const DecoderConfig& config) {
+  if (!config.vocab) {
+    throw Error("a decoder's embedding and output layer need a vocabulary", "give model.vocab");
+  }
+  return config;
+}
+
 } // namespace
 
 DecoderEmbedding::DecoderEmbedding(
@@ -24,7 +31,7 @@ DecoderEmbedding::DecoderEmbedding(
 )
     : embed_{axis::embed, config.hidden}
     , words_(std::make_unique<TokenEmbedding>(
-          builder, config, seq_length, /*made_before=*/false, random_key(0, "embedding")
+          builder, with_vocab(config), seq_length, /*made_before=*/false, random_key(0, "embedding")
       )) {}
 
 DecoderEmbedding::~DecoderEmbedding() = default;
@@ -179,7 +186,7 @@ DecoderHead::DecoderHead(
 )
     : norm_(builder.below("norm", [&] { return parts.final_norm(builder); }))
     , scale_(config.logit_scale)
-    , vocab_{axis::vocab, config.vocab.value()}
+    , vocab_{axis::vocab, *with_vocab(config).vocab}
     , gemms_(builder.flops.gemms)
     , head_(
           builder,
@@ -193,6 +200,10 @@ DecoderHead::DecoderHead(
     , mtp_weight_(
           config.mtp_loss_weight / static_cast<double>(std::max<int64_t>(1, config.mtp_layers))
       ) {
+  MH_ASSERT(
+      config.mtp_layers == 0 || (parts.norm && parts.layer),
+      "multi-token prediction needs what makes its norms and its layers"
+  );
   gemms_ = builder.flops.gemms - gemms_;
   const auto names = builder.scope("mtp");
   for (int64_t depth = 1; depth <= config.mtp_layers; ++depth) {

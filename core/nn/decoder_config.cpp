@@ -3,6 +3,8 @@
 #include "megahost/nn/decoder_config.hpp"
 
 #include "core/nn/field_conditions.hpp"
+#include "megahost/nn/feed_forward.hpp"
+#include "megahost/nn/norm.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -135,7 +135,9 @@ std::vector<std::string> names_of(const std::vector<std::string>& lists) {
   std::vector<std::string> names;
   for (const std::string& list : lists) {
     std::istringstream some(list);
-    for (std::string name; std::getline(some, name, ',');) {
+    names.emplace_back();
+    std::getline(some, names.back(), ',');
+    for (std::string name; std::getline(some >> std::ws, name, ',');) {
       names.push_back(name);
     }
   }

@@ -68,12 +68,12 @@ private:
   void know_strategies() {
     strategies_ = lookup_.known(Kind::strategy);
     const Value* named = loaded_.merged.find_path("parallel.strategies");
-    std::set<std::string> names;
+    std::set<const Registry::Entry*> before;
     for (const Value& name : named && named->is_array() ? named->as_array() : Value::Array()) {
       const Registry::Entry* entry =
           name.is_string() ? lookup_.find(Kind::strategy, name.as_string()) : nullptr;
       const Origin origin = name.origin.source ? name.origin : named->origin;
-      if (name.is_string() && !names.insert(name.as_string()).second) {
+      if (entry != nullptr && !before.insert(entry).second) {
         problems_.push_back(
             {origin,
              "parallel.strategies",

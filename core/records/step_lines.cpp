@@ -42,7 +42,7 @@ struct Interval {
     }
     tokens_per_second = rates.tokens_per_second(seconds, samples);
     flops = rates.flops(seconds, samples);
-    share = flops < rates.peak_flops ? flops / rates.peak_flops : 0;
+    share = flops <= rates.peak_flops && flops > 0 ? flops / rates.peak_flops : 0;
   }
 
   StepRecord last;
@@ -128,10 +128,11 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
 
 std::string peak_warning(const std::vector<StepRecord>& steps, const Rates& rates) {
   const double flops = Interval(steps, rates).flops;
-  return rates.peak_flops > 0 && flops >= rates.peak_flops
+  return rates.peak_flops > 0 && flops > rates.peak_flops
              ? formatted(
-                   "warning: MFU is left out: steps do %.4g TFLOP/s, more than the peak of %.4g, which was "
-                   "measured while this machine did other work; the next start measures again",
+                   "warning: MFU is left out: steps do %.4g TFLOP/s, more than the peak of %.4g. Measured "
+                   "at a run's start while the machine did other work, a peak is too low: the next start "
+                   "measures again",
                    flops / 1e12,
                    rates.peak_flops / 1e12
                )

@@ -30,7 +30,7 @@ struct Outlook {
 [[nodiscard]] std::vector<std::string>
 step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outlook& outlook);
 
-/// A sentence where the steps do more than the peak, which is therefore none; empty otherwise.
+/// A warning where the steps do more than the peak, so that it cannot be right; empty otherwise.
 [[nodiscard]] std::string peak_warning(const std::vector<StepRecord>& steps, const Rates& rates);
 
 [[nodiscard]] std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rates);

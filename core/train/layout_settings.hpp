@@ -9,7 +9,8 @@
 
 namespace mh {
 
-/// ", sequence, zero 3": what strategies are told besides degrees, of axes of more than one rank.
+/// ", sequence, zero 3": settings of strategies other than degrees, for mesh axes of more than one
+/// rank.
 [[nodiscard]] std::string settings_text(const Recipe& recipe, const MeshShape& shape, Host& host);
 
 } // namespace mh

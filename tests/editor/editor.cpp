@@ -13,7 +13,7 @@ using nlohmann::json;
 
 TEST_CASE("the JSON Schema of a section and of its plugins") {
   const mh::test::Plugins plugins;
-  const json schema = json::parse(mh::json_schema(plugins.parts()));
+  const json schema = json::parse(mh::json_schema(plugins.catalogue()));
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
   CHECK(schema["properties"]["precision"]["enum"] == json({"auto", "fp32", "bf16", "fp16", "fp8"}));
@@ -51,8 +51,8 @@ TEST_CASE("the JSON Schema of a section and of its plugins") {
 
 TEST_CASE("the Lua annotations are Lua and name every field") {
   const mh::test::Plugins plugins;
-  const mh::RecipeCatalogue parts = plugins.parts();
-  const std::string text = mh::lua_stubs(parts);
+  const mh::RecipeCatalogue catalogue = plugins.catalogue();
+  const std::string text = mh::lua_stubs(catalogue);
   lua_State* state = luaL_newstate();
   CHECK(luaL_loadbufferx(state, text.data(), text.size(), "=stubs", "t") == LUA_OK);
   lua_close(state);
@@ -75,7 +75,7 @@ TEST_CASE("the Lua annotations are Lua and name every field") {
       names_all(class_of(section), plugins.section(section));
       continue;
     }
-    for (const mh::Registry::Entry* entry : parts.of(info->kind)) {
+    for (const mh::Registry::Entry* entry : catalogue.of(info->kind)) {
       names_all(class_of(section + "." + entry->name), entry->schema);
     }
   }

@@ -258,14 +258,14 @@ Schema Plugins::section(std::string_view name) const {
   return shared_schema(name, of(Kind::strategy));
 }
 
-RecipeCatalogue Plugins::parts() const {
-  RecipeCatalogue parts;
+RecipeCatalogue Plugins::catalogue() const {
+  RecipeCatalogue catalogue;
   for (const Registry::Entry& entry : schemas_) {
-    parts.plugins.push_back(&entry);
+    catalogue.plugins.push_back(&entry);
   }
-  parts.presets = load_presets(options());
-  parts.layouts = load_layouts(options());
-  return parts;
+  catalogue.presets = load_presets(options());
+  catalogue.layouts = load_layouts(options());
+  return catalogue;
 }
 
 std::filesystem::path recipes() {

@@ -38,7 +38,7 @@ public:
   [[nodiscard]] Schema section(std::string_view name) const;
 
   /// The same for editors, with the project's presets. Lives as long as this.
-  [[nodiscard]] RecipeCatalogue parts() const;
+  [[nodiscard]] RecipeCatalogue catalogue() const;
 
 private:
   std::shared_ptr<const PluginInfo> plugin_ =

@@ -119,7 +119,7 @@ public:
     return explain_recipe(loaded(lines), resolved(lines), key);
   }
 
-  [[nodiscard]] RecipeCatalogue parts() const { return plugins_.parts(); }
+  [[nodiscard]] RecipeCatalogue catalogue() const { return plugins_.catalogue(); }
 
   [[nodiscard]] PluginLookup lookup() const { return plugins_.lookup(); }
 
@@ -163,10 +163,10 @@ TEST_CASE("an architecture names parts of its own for recompute") {
   };
   CHECK(refused("shifted", "token_shift") == "");
   const std::string unknown = refused("shifted", "shift");
-  CHECK(holds(unknown, "recompute.parts is \"shift\", expected"));
+  CHECK(holds(unknown, "recompute.parts holds \"shift\", expected"));
   CHECK(holds(unknown, "token_shift"));
   const std::string of_another = refused("gpt", "token_shift");
-  CHECK(holds(of_another, "recompute.parts is \"token_shift\", expected"));
+  CHECK(holds(of_another, "recompute.parts holds \"token_shift\", expected"));
 }
 
 TEST_CASE("a zero-bubble schedule refuses whatever policy recomputes whole blocks, by any name") {
@@ -251,8 +251,8 @@ TEST_CASE("a strategy's keys are checked, explained, and known to editors") {
       subject.explained("parallel = { mine = 2 }", "parallel.mine"),
       "parallel.mine = 2\n  ranks that share what is mine; integer, at least 1"
   ));
-  CHECK(holds(json_schema(subject.parts()), "\"mine_vocab\""));
-  CHECK(holds(lua_stubs(subject.parts()), "---@field mine? integer # ranks that share"));
+  CHECK(holds(json_schema(subject.catalogue()), "\"mine_vocab\""));
+  CHECK(holds(lua_stubs(subject.catalogue()), "---@field mine? integer # ranks that share"));
 }
 
 TEST_CASE("a device and a schedule take options") {
@@ -278,8 +278,8 @@ TEST_CASE("a device and a schedule take options") {
       "parallel.schedule.ahead is 0, expected at least 1"
   ));
   CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
-  CHECK(holds(json_schema(subject.parts()), "\"peak\""));
-  CHECK(holds(lua_stubs(subject.parts()), "peak?: number"));
+  CHECK(holds(json_schema(subject.catalogue()), "\"peak\""));
+  CHECK(holds(lua_stubs(subject.catalogue()), "peak?: number"));
 }
 
 TEST_CASE("options join the bare name of a plugin, and leave with another one") {
@@ -371,13 +371,13 @@ TEST_CASE("a launcher takes options, and is resolved before the rest of the reci
       subject.explained(lines, "launcher.port"),
       "launcher.port = 29500\n  where rank 0 listens; integer, at least 1 and at most 65535"
   ));
-  CHECK(holds(json_schema(subject.parts()), "\"hosts\""));
-  CHECK(holds(lua_stubs(subject.parts()), "port?: integer"));
+  CHECK(holds(json_schema(subject.catalogue()), "\"hosts\""));
+  CHECK(holds(lua_stubs(subject.catalogue()), "port?: integer"));
   // If there is none, no name is right, and none is wrong for an editor.
   const test::Plugins bare;
-  const auto schema = nlohmann::json::parse(json_schema(bare.parts()));
+  const auto schema = nlohmann::json::parse(json_schema(bare.catalogue()));
   CHECK_FALSE(schema["properties"]["launcher"].contains("enum"));
-  CHECK(holds(lua_stubs(bare.parts()), "---@field launcher? string #"));
+  CHECK(holds(lua_stubs(bare.catalogue()), "---@field launcher? string #"));
 }
 
 TEST_CASE("checkpoints are written in a format that writes") {

@@ -119,7 +119,7 @@ TEST_CASE("sweeps that are none are refused at their place") {
             .starts_with("sweep.random.count is \"x\", expected a whole number"));
 }
 
-TEST_CASE("the command line's words") {
+TEST_CASE("the command line's additions") {
   const mh::SweepAdditions added = mh::sweep_additions(
       {"optimizer.lr=1e-4,3e-4",
        "train.seed=7",

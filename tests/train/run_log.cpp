@@ -86,7 +86,7 @@ TEST_CASE("the line format shows means, rates and the share of the peak, in the 
   CHECK(shown(unknown, {}).find("MFU n/a") != std::string::npos);
 }
 
-TEST_CASE("a peak that steps exceed is none, which is said once") {
+TEST_CASE("steps that do more than the peak have no MFU, which is said once") {
   auto busy = kRates;
   busy.peak_flops = 1e12;
   Lines output;
@@ -95,7 +95,7 @@ TEST_CASE("a peak that steps exceed is none, which is said once") {
     log.step(record(step, 2));
   }
   const std::string text = mh::join(output.lines, "\n");
-  CHECK(text.find("steps do 2 TFLOP/s, more than the peak of 1, ") != std::string::npos);
+  CHECK(text.find("steps do 2 TFLOP/s, more than the peak of 1. ") != std::string::npos);
   CHECK(text.find("more than the peak") == text.rfind("more than the peak"));
   CHECK(text.find("MFU n/a") != std::string::npos);
   CHECK(mh::peak_warning({record(1, 2)}, kRates).empty());

@@ -102,7 +102,7 @@ Page plugin_page(const Registry::Entry& entry) {
   );
 }
 
-Page recipe_page(const RecipeCatalogue& parts) {
+Page recipe_page(const RecipeCatalogue& catalogue) {
   Schema top = recipe_schema();
   for (Field& field : top.fields) {
     const auto& sections = section_names();
@@ -116,10 +116,10 @@ Page recipe_page(const RecipeCatalogue& parts) {
                      field_table(top, "");
   for (const std::string& name : section_names()) {
     text += "## " + name + "\n\n" + section_doc(name) + "\n\n" +
-            field_table(shared_schema(name, parts.plugins), name.c_str());
+            field_table(shared_schema(name, catalogue.plugins), name.c_str());
     if (const PluginSectionInfo* section = plugin_section(name)) {
       text += "Plugins:\n\n";
-      for (const Registry::Entry* entry : parts.of(section->kind)) {
+      for (const Registry::Entry* entry : catalogue.of(section->kind)) {
         text += "- [" + entry->name + "](plugins/" + std::string(info(entry->kind).name) + "-" +
                 entry->name + ".md): " + entry->summary +
                 (entry->name == section->default_use ? " (taken where none is named)" : "") + "\n";
@@ -229,7 +229,7 @@ Page index_page(const std::vector<Page>& pages) {
 } // namespace
 
 std::vector<Page>
-reference_pages(const RecipeCatalogue& parts, const std::filesystem::path& headers) {
+reference_pages(const RecipeCatalogue& catalogue, const std::filesystem::path& headers) {
   std::vector<Page> pages;
   for (const Topic& topic : topics()) {
     pages.push_back(page(
@@ -241,9 +241,9 @@ reference_pages(const RecipeCatalogue& parts, const std::filesystem::path& heade
   for (const Command& command : commands()) {
     pages.push_back(command_page(command));
   }
-  pages.push_back(recipe_page(parts));
+  pages.push_back(recipe_page(catalogue));
   pages.push_back(arguments_page());
-  for (const Registry::Entry* entry : parts.plugins) {
+  for (const Registry::Entry* entry : catalogue.plugins) {
     pages.push_back(plugin_page(*entry));
   }
   for (Page& header : header_pages(headers)) {

@@ -24,7 +24,7 @@ inline constexpr std::string_view kPageMark = "<!-- Written by `megahost docs`: 
 
 /// Every page, the index first. `headers` is the SDK's folder (`.../megahost`).
 [[nodiscard]] std::vector<Page>
-reference_pages(const RecipeCatalogue& parts, const std::filesystem::path& headers);
+reference_pages(const RecipeCatalogue& catalogue, const std::filesystem::path& headers);
 
 /// The contract of a header of the SDK: its file comment, then each declaration with its comment;
 /// declarations that are private or in namespace detail are left out.

@@ -15,7 +15,7 @@
 /// A learning-rate schedule gives its lengths for a run of `length` in the same way.
 ///
 /// A class without one whose Config derives from DecoderConfig has that of DecoderConfig
-/// (nn/decoder.hpp), which one with further sizes adds to.
+/// (nn/decoder_config.hpp), which one with further sizes adds to.
 
 #include <algorithm>
 #include <cmath>

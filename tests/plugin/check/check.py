@@ -59,7 +59,7 @@ SAID = {
     "forward-shape-and-dtype:outputs": 'without labels its head returns no "absent"',
     "no-fast-math": "it was compiled with -ffast-math",
     "no-fast-math:linked": "flush denormal numbers to zero",
-    "conditions-known": "its conditions ask for parallel.tensr, a key that no recipe has",
+    "conditions-known": "its conditions ask for parallel.tensr, a key that no plugin here declares",
     "values-finite:silent": "it threw sound::Silent",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",

@@ -24,14 +24,16 @@ namespace mh {
 class MultiTokenPrediction;
 class TokenEmbedding;
 
-/// The first block: of tokens and, where they are learned, of positions, with dropout.
+/// The first block: embeddings of tokens and, where they are learned, of positions, with dropout.
 ///
 /// Parameters: `word.weight` [vocab, hidden], `position.weight` [seq_length, hidden]
 /// Arrays:  "tokens" [seq, batch] int64
 /// State:   {} -> "hidden" [seq, batch, embed]
 class MH_API DecoderEmbedding : public Block {
 public:
-  /// Reads what `config` says of embeddings; its `vocab` must be given.
+  /// Reads what `config` says of embeddings.
+  ///
+  /// Throws:  mh::Error if it gives no vocabulary
   DecoderEmbedding(Builder& builder, const DecoderConfig& config, int64_t seq_length);
   ~DecoderEmbedding() override;
 
@@ -146,8 +148,10 @@ struct DecoderHeadParts {
 /// State:   "hidden" [seq, batch, embed] -> {} with labels, "logits" [seq, batch, vocab] without
 class MH_API DecoderHead : public Block {
 public:
-  /// Reads what `config` says of the output layer; its `vocab` must be given. A `tied` one shares
-  /// `embedding.word.weight`.
+  /// Reads what `config` says of the output layer; a `tied` one shares `embedding.word.weight`. An
+  /// architecture with `mtp_layers` declares their arrays by `shifted_arrays`, as Decoder does.
+  ///
+  /// Throws:  mh::Error if it gives no vocabulary
   DecoderHead(
       Builder& builder,
       const DecoderConfig& config,

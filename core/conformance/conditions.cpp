@@ -105,14 +105,7 @@ void conditions_known(const Case& c) {
     plugins.insert(plugins.end(), some.begin(), some.end());
   }
   const auto known = known_keys(plugins);
-  std::vector<const Registry::Entry*> strategies;
-  std::copy_if(
-      plugins.begin(),
-      plugins.end(),
-      std::back_inserter(strategies),
-      [](const auto* entry) { return entry->kind == Kind::strategy; }
-  );
-  SectionSchemas schemas = section_schemas(strategies);
+  SectionSchemas schemas = section_schemas(host.known(Kind::strategy));
   for (const Registry::Entry* entry : host.known(Kind::architecture)) { // for layer_keys
     schemas["model"] = with_plugin(schemas["model"], entry->schema);
   }

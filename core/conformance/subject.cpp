@@ -162,22 +162,8 @@ Loaded Subject::base(LoadOptions options) const {
     return load_recipe(*files_, options);
   }
   const std::string model = invocation_.value("--model");
-  Loaded loaded{"--model " + model, {}, Value(Table{}), {}};
-  loaded.layers.push_back(
-      {"--model",
-       Table{{"name", "check"}, {"model", Table{{"use", model}}}, {"train", Table{{"iters", 100}}}}}
-  );
-  loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
-  for (const std::string& set : options.sets) {
-    loaded.layers.push_back(set_layer(set));
-  }
-  for (const std::string& set : options.layout) {
-    loaded.layers.push_back(set_layer(set, "--layouts"));
-  }
-  for (const Layer& layer : loaded.layers) {
-    loaded.merged = merge(loaded.merged, layer.tree);
-  }
-  return loaded;
+  Table tree{{"name", "check"}, {"model", Table{{"use", model}}}, {"train", Table{{"iters", 100}}}};
+  return merged("--model " + model, {{"--model", std::move(tree)}}, options);
 }
 
 TrialOptions TrialSubject::options(const Precision& precision) const {

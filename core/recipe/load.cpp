@@ -181,8 +181,8 @@ RecipeFiles read_recipe_files(const fs::path& name, const LoadOptions& options) 
   return {file.string(), std::move(loader.layers), std::move(loader.files)};
 }
 
-Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
-  Loaded loaded{files.file, files.layers, Value(Table{}), files.files};
+Loaded merged(std::string file, std::vector<Layer> layers, const LoadOptions& options) {
+  Loaded loaded{std::move(file), std::move(layers), Value(Table{}), {}};
   loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
   for (const std::string& text : options.sets) {
     loaded.layers.push_back(set_layer(text));
@@ -193,6 +193,12 @@ Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
   for (const Layer& layer : loaded.layers) {
     loaded.merged = merge(loaded.merged, layer.tree);
   }
+  return loaded;
+}
+
+Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
+  Loaded loaded = merged(files.file, files.layers, options);
+  loaded.files = files.files;
   lay_on_presets(loaded, options);
   return loaded;
 }

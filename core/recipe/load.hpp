@@ -52,6 +52,12 @@ struct Loaded {
 [[nodiscard]] RecipeFiles
 read_recipe_files(const std::filesystem::path& file, const LoadOptions& options);
 
+/// Layers from low to high, with the program's, `--set` and a layout over them, merged.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] Loaded
+merged(std::string file, std::vector<Layer> layers, const LoadOptions& options);
+
 /// Lays presets below a recipe, and the program's layers and `--set` over it.
 ///
 /// Throws:  mh::Error, RecipeError

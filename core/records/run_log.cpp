@@ -160,8 +160,8 @@ void RunLog::step(const StepRecord& record) {
 }
 
 void RunLog::show_steps() {
-  if (const std::string warning = peak_warning(pending_, rates_);
-      !warning.empty() && !warned_of_peak_) {
+  if (const std::string warning = warned_of_peak_ ? "" : peak_warning(pending_, rates_);
+      !warning.empty()) {
     warned_of_peak_ = true;
     line(warning);
   }

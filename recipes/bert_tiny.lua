@@ -43,7 +43,6 @@ return {
   lr_schedule = { use = "cosine", warmup_iters = 20, decay_iters = iters, min_lr = 1e-4 },
 
   train = { iters = iters, eval_interval = iters // 4, eval_iters = 8, seed = 1234 },
-  checkpoint = { dir = "runs/bert_tiny" },
   log = { interval = 10 },
   precision = "auto",
 }

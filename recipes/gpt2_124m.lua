@@ -23,6 +23,6 @@ return {
   optimizer = { use = "adamw", lr = 6e-4, betas = { 0.9, 0.95 }, eps = 1e-8, weight_decay = 0.1, clip_grad = 1.0 },
   lr_schedule = { use = "cosine", warmup_iters = 700, decay_iters = 19000, min_lr = 6e-5 },
   train = { iters = 19000, eval_interval = 250, eval_iters = 5, seed = 1234 },
-  checkpoint = { dir = "runs/gpt2-124m", interval = 1000, keep = 3 },
+  checkpoint = { interval = 1000, keep = 3 },
   log = { interval = 1 },
 }

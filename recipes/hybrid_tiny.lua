@@ -34,7 +34,6 @@ return {
   lr_schedule = { use = "cosine", warmup_iters = 20, decay_iters = iters, min_lr = 1.5e-4 },
 
   train = { iters = iters, eval_interval = iters // 4, eval_iters = 8, seed = 1234 },
-  checkpoint = { dir = "runs/hybrid_tiny" },
   log = { interval = 10 },
   precision = "auto",
 }

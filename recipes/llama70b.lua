@@ -36,7 +36,7 @@ return {
   tokenizer = { use = "byte" },
 
   train = { iters = decay, eval_interval = 1000, eval_iters = 10, seed = 1234 },
-  checkpoint = { dir = "runs/llama2-70b", interval = 1000 },
+  checkpoint = { interval = 1000 },
   log = { interval = 10 },
   device = "cuda",
 }

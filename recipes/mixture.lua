@@ -23,5 +23,4 @@ return {
     balance = { "auxiliary" }, -- a loss that keeps all experts busy
     z_weight = 1e-3,
   },
-  checkpoint = { dir = "runs/mixture" },
 }

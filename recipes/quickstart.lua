@@ -38,7 +38,7 @@ return {
   lr_schedule = { use = "cosine", warmup_iters = 20, decay_iters = iters, min_lr = 1e-4 },
 
   train = { iters = iters, eval_interval = iters // 8, eval_iters = 8, seed = 1234 },
-  checkpoint = { dir = "runs/quickstart" }, -- saved at the end; go on with --resume
+  -- Saved at the end, in runs/quickstart; go on with --resume.
   log = { interval = 10 },
 
   -- "auto": bf16 where the CPU multiplies it in hardware, else fp32. The program says which.

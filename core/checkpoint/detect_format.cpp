@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/recipe/paths.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -50,10 +51,8 @@ std::string checkpoints_of_run(const Path& folder) {
   if (!std::filesystem::is_regular_file(recipe, ignored)) {
     return "";
   }
-  const Value tree = read_toml(read_source(recipe, recipe.string()));
-  const Value* apart = tree.find("run_dir");
-  const Value* saves = tree.find_path("checkpoint.dir");
-  return apart != nullptr && saves != nullptr && saves->is_string() ? saves->as_string() : "";
+  const RunPlaces places = run_places(read_toml(read_source(recipe, recipe.string())));
+  return places.run ? places.checkpoints : "";
 }
 
 [[noreturn]] void refuse_unknown(const Path& folder, const std::vector<FolderFormat>& formats) {
@@ -122,6 +121,10 @@ FolderFormat format_of(const Path& folder, Host& host, const std::string& named)
     return std::move(*found);
   }
   refuse_unknown(folder, known_formats(host));
+}
+
+std::optional<std::vector<int64_t>> steps_of(const CheckpointFormat& format, const Path& folder) {
+  return in_plugin(format, "steps", [&] { return format.steps(folder); });
 }
 
 } // namespace mh

@@ -4,9 +4,11 @@
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/host.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mh {
 
@@ -29,5 +31,10 @@ struct FolderFormat {
 /// Throws:  mh::Error (exit code 5) with what each format looks for: there is no such folder, no
 ///          format knows it, or the named one does not
 [[nodiscard]] FolderFormat format_of(const Path& folder, Host& host, const std::string& named = "");
+
+/// The steps that a folder in a format holds (CheckpointFormat::steps); an error of the format
+/// names its plugin.
+[[nodiscard]] std::optional<std::vector<int64_t>>
+steps_of(const CheckpointFormat& format, const Path& folder);
 
 } // namespace mh

@@ -7,7 +7,6 @@
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/foreign/dcp.hpp"
-#include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/storage/step_folder.hpp"
 #include "core/train/run_folder.hpp"
@@ -150,10 +149,7 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   }
   if (folders == 0) {
     const auto other = find_format(run, host);
-    const auto in_run = [&](const CheckpointFormat& format) {
-      return in_plugin(format, "steps", [&] { return format.steps(run); });
-    };
-    const auto steps = other ? in_run(*other->format) : std::nullopt;
+    const auto steps = other ? steps_of(*other->format, run) : std::nullopt;
     if (steps && !steps->empty()) {
       throw Error(
           run.string() + " holds checkpoints of the format " + other->name +

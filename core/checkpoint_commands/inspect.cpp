@@ -171,7 +171,7 @@ int command_checkpoint_ls(const Invocation& invocation, Host& host) {
   const std::string& folder = invocation.arguments.front();
   const FolderFormat found = format_of(folder, host, invocation.value("--format"));
   const auto& format = *found.format;
-  const auto steps = in_plugin(format, "steps", [&] { return format.steps(folder); });
+  const auto steps = steps_of(format, folder);
   std::vector<std::optional<int64_t>> all;
   if (steps) {
     all.assign(steps->begin(), steps->end());

@@ -295,7 +295,7 @@ int command_checkpoint_average(const Invocation& invocation, Host& host) {
   const Path to = output_folder(invocation);
   const FolderFormat found = format_of(run, host, invocation.value("--format"));
   const auto& format = *found.format;
-  const auto there = in_plugin(format, "steps", [&] { return format.steps(run); });
+  const auto there = steps_of(format, run);
   if (!there) {
     throw Error(
         run + " is a " + format.about() + ", which has no steps", "give a run", exit_code::data

@@ -46,7 +46,7 @@ Saved open_saved(const Invocation& invocation, const std::string& folder, Host& 
   FolderFormat found = format_of(folder, host, invocation.value("--format"));
   Saved saved{found.name, std::move(found.format), nullptr};
   const auto& format = *saved.reads;
-  if (const auto steps = in_plugin(format, "steps", [&] { return format.steps(folder); })) {
+  if (const auto steps = steps_of(format, folder)) {
     if (steps->empty()) {
       throw Error(
           folder + " holds no checkpoint yet", "give a run that has saved one", exit_code::data

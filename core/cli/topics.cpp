@@ -65,9 +65,9 @@ Values are laid on one another, the weakest first:
 Tables merge and lists replace. A layer that changes the `use` of a section drops the fields of the plugin that was
 there before. Facts of the machine fill in what says "auto"; no variable of the environment changes a number.
 
-A relative path of a file that is read (`plugins`, data.paths, tokenizer.vocab, ...; type "path") is meant from the folder of
-the recipe file that says it; on the command line, from the working directory. The run keeps it absolute. What a run writes,
-`checkpoint.dir` and `run_dir`, is meant from the working directory.
+A relative path in a recipe file (`plugins`, data.paths, tokenizer.vocab, `checkpoint.dir`, ...) is meant from the folder of
+that file; on the command line, from the working directory. A run that names no folder is kept in runs/NAME of the working
+directory.
 
 Sections with a `use` belong to a plugin, which declares their fields. An undeclared key is an error.
 

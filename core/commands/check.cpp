@@ -226,17 +226,17 @@ void print_head(
     const std::vector<Precision>& precisions
 ) {
   std::string sizes;
-  for (const char* field : {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"}) {
+  for (const char* field :
+       {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "seq_length"}) {
     if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
       sizes += ", " + std::string(field) + " " + to_text(*value);
     }
   }
   std::printf(
-      "%s%s, %lld tokens; %zu layout%s against one rank: loss, gradients, gradient norm, values "
+      "%s%s; %zu layout%s against one rank: loss, gradients, gradient norm, values "
       "after %lld steps\n  %s\n",
       recipe.model.use.c_str(),
       sizes.c_str(),
-      static_cast<long long>(recipe.model.seq_length),
       rows.size(),
       rows.size() == 1 ? "" : "s",
       static_cast<long long>(TrialOptions().steps),

@@ -361,6 +361,7 @@ int command_eval(const Invocation& invocation, Host& host) {
         host,
         {.corpus = !ids,
          .initialise = false,
+         .whole_splits = invocation.has("--all"),
          .trains = false,
          .processes = processes.get(),
          .warn = [&output](const std::string& text) { output.warning(text); }}

@@ -3,7 +3,6 @@
 #include "core/base/text.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/checkpoint/detect_format.hpp"
-#include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "megahost/error.hpp"
 
@@ -25,7 +24,7 @@ std::string recipe_file(
   if (std::filesystem::is_regular_file(own)) {
     return own.string();
   }
-  const auto steps = in_plugin(*found.format, "steps", [&] { return found.format->steps(folder); });
+  const auto steps = steps_of(*found.format, folder);
   const bool is_run = steps.has_value();
   throw Error(
       folder.string() + " holds no recipe.toml" +

@@ -8,6 +8,7 @@
 #include "core/draw/wrap.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/plugin/catalogue.hpp"
+#include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
@@ -112,15 +113,18 @@ private:
       const auto set_dir = [&tree](const std::string& dir) { // entries move when others are erased
         tree.find("checkpoint")->as_table().set("dir", dir);
       };
+      const auto anywhere = [](const fs::path& path) { // a store's stay as they are
+        return absolute_path(path.string()).as_string();
+      };
       set_dir("");
       tree.erase("run_dir");
       tree.erase("name"); // none of them belongs to a recipe's values
       run.id = point_id(show_recipe(recipe, RecipeFormat::toml, /*origins=*/false));
       const fs::path own = PointFiles(folder(), run.id).run;
       run.checkpoints = recipe.run_dir ? fs::path(recipe.checkpoint.dir) / run.id : own;
-      set_dir(run.checkpoints.string());
+      set_dir(anywhere(run.checkpoints));
       if (recipe.run_dir) {
-        tree.set("run_dir", own.string());
+        tree.set("run_dir", anywhere(own));
       }
       recipe.tree = with_name(recipe.tree, recipe.name);
       run.recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/false);

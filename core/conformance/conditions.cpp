@@ -36,6 +36,28 @@ std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& p
   return keys;
 }
 
+/// Whether a key is one of these, or lies in the table of one that holds what it likes.
+bool is_known(
+    const std::string& key,
+    const std::vector<const Registry::Entry*>& plugins,
+    const std::vector<std::string>& known
+) {
+  if (std::find(known.begin(), known.end(), key) != known.end()) {
+    return true;
+  }
+  return std::any_of(plugins.begin(), plugins.end(), [&](const Registry::Entry* entry) {
+    return std::any_of(
+        entry->schema.fields.begin(),
+        entry->schema.fields.end(),
+        [&](const Field& field) {
+          const bool open = field.type == FieldType::table || field.type == FieldType::any ||
+                            field.type == FieldType::plugin;
+          return open && key.starts_with(path_of(entry->kind) + "." + field.name + ".");
+        }
+    );
+  });
+}
+
 /// A value that is no default, at which conditions go on to ask for other keys: true, 2, a word.
 Value given_value(const Field& field) {
   Value one;
@@ -117,7 +139,7 @@ void conditions_known(const Case& c) {
     Conditions conditions(tree, facts, schemas, problems);
     c.entry->conditions(conditions);
     for (const std::string& key : conditions.keys()) {
-      if (std::find(known.begin(), known.end(), key) == known.end()) {
+      if (!is_known(key, plugins, known)) {
         const auto meant = nearest(key, known);
         fail(
             "its conditions ask for " + key + ", a key that no plugin here declares",

@@ -101,8 +101,8 @@ constexpr auto kHarmless = std::to_array<std::string_view>(
      "unsloth_version"}
 );
 
-/// Keys of every model that leave the forward pass alone only with this value, or null; a model with
-/// a row for one decides itself.
+/// Keys of every model that leave the forward pass alone only with this value, or null; a model
+/// with a row for one decides itself.
 struct Only {
   std::string_view key;
   bool value;

@@ -53,6 +53,13 @@ struct PlanEvent {
   bool dropout = false;                   ///< attention has dropout
   double seconds = 0;                     ///< seconds that it took when it was recorded
   size_t collective = 0; ///< index into `PlanRecorder::collectives` for start and wait
+
+  /// FLOPs of the GEMMs that the step asks for, not of a kernel's way to do them: attention's
+  /// backward pass has four, and a fifth that makes the scores again in it is not counted.
+  [[nodiscard]] double executed() const {
+    const bool fused = kind == Kind::attention && backward;
+    return kind == Kind::memory ? 0 : fused ? flops * 4 / 5 : flops;
+  }
 };
 
 /// One collective or transfer, as this rank began it.

@@ -162,7 +162,7 @@ private:
       const auto& events = recorder_.events();
       record->events.assign(events.begin() + static_cast<std::ptrdiff_t>(event_), events.end());
       for (const auto& event : record->events) {
-        record->flops += event.kind == PlanEvent::Kind::memory ? 0 : event.flops;
+        record->flops += event.executed();
         if (event.kind == PlanEvent::Kind::start) {
           record->sent += recorder_.collectives()[event.collective].handed_over;
         }

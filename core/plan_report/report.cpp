@@ -50,12 +50,13 @@ std::string layout_words(const Plan& plan, const Recipe& recipe) {
 std::string plan_title(const PlanReport& report) {
   const Plan& plan = report.plan;
   const auto& recipe = report.recipe;
+  const auto of_sample = std::llround(plan.tokens / static_cast<double>(recipe.batch.global));
   std::string text = recipe.name + ": " + short_count(plan.parameters) + " parameters on " +
                      std::to_string(plan.shape.world()) + " x " + plan.machine.hardware.name +
                      ", " + layout_words(plan, recipe) + report.settings;
   text += "\n" + std::to_string(plan.pipeline.microbatches) + " microbatch" +
           (plan.pipeline.microbatches == 1 ? "" : "es") + " of " +
-          std::to_string(recipe.batch.micro) + " x " + grouped(recipe.model.seq_length) +
+          std::to_string(recipe.batch.micro) + " x " + grouped(of_sample) +
           " tokens on each data rank, " + recipe.precision + ", recompute " + recipe.recompute.use;
   if (plan.shape.pp > 1) {
     text += ", schedule " + recipe.parallel.schedule.use;
@@ -121,8 +122,7 @@ std::string speed(const PlanReport& report) {
         plan.precision.c_str()
     );
     text += std::string("  counted: ") + kFlopsFormula +
-            "; HFU: what the step executes, with what is recomputed, the scores in attention's "
-            "backward pass among it\n";
+            "; HFU: what the step executes, with what is recomputed\n";
   }
   if (report.run_tokens) {
     const double days = *report.run_tokens / plan.tokens_per_second() / 86400;

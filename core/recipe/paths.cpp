@@ -22,6 +22,15 @@ fs::path folder_of(const SourcePtr& source) {
   return kept ? fs::path() : file.parent_path();
 }
 
+/// A path as it is seen from the working directory, if it lies in that.
+std::string seen_from_here(const std::string& path) {
+  std::error_code ignored;
+  const fs::path here = fs::current_path(ignored);
+  const std::string inside =
+      scheme_of(path) ? "" : fs::path(path).lexically_relative(here).string();
+  return inside.empty() || inside == "." || inside.starts_with("..") ? path : inside;
+}
+
 } // namespace
 
 Value absolute_path(const Value& path) {
@@ -33,6 +42,22 @@ Value absolute_path(const Value& path) {
   Value absolute = fs::absolute(file).lexically_normal().string();
   absolute.origin = path.origin;
   return absolute;
+}
+
+RunPlaces run_places(const Value& tree) {
+  const auto word = [&](const char* key) {
+    const Value* value = tree.find_path(key);
+    return value != nullptr && value->is_string() ? seen_from_here(value->as_string()) : "";
+  };
+  const std::string by_name = "runs/" + word("name");
+  std::string run = word("run_dir"), checkpoints = word("checkpoint.dir");
+  if (checkpoints.empty()) {
+    checkpoints = run.empty() ? by_name : run;
+  }
+  if (run.empty()) {
+    run = scheme_of(checkpoints) ? by_name : checkpoints; // a run folder is files
+  }
+  return {checkpoints, run == checkpoints ? std::nullopt : std::optional(run)};
 }
 
 void change_paths(

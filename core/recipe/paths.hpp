@@ -1,18 +1,18 @@
 #pragma once
 /// The meaning of a path in a recipe: one rule for every key.
 ///
-/// A file or folder that a run reads is meant from the folder of the recipe file that says it (also
-/// where another recipe extends that file); on the command line, from the working directory. It is
-/// made absolute, so that a printed recipe, and the one in a run folder, mean the same anywhere. A
-/// run's own copy that has relative ones is older than this rule: they are meant from the working
-/// directory, as that run meant them.
-/// The folder that a run writes, `checkpoint.dir`, is no such path: it is relative to the working
-/// directory.
+/// A file or folder is meant from the folder of the recipe file that says it (also where another
+/// recipe extends that file); on the command line, from the working directory. It is made absolute,
+/// so that a printed recipe, and the one in a run folder, mean the same anywhere. A run's own copy
+/// that has relative ones is older than this rule: they are meant from the working directory, as
+/// that run meant them. A run that names no folder is kept in runs/NAME of the working directory.
 
 #include "megahost/schema.hpp"
 #include "megahost/value.hpp"
 
 #include <functional>
+#include <optional>
+#include <string>
 
 namespace mh {
 
@@ -27,5 +27,14 @@ void change_paths(
 
 /// Makes the paths of a complete table absolute, as its schema says (Field::path).
 void make_paths_absolute(const Schema& schema, Table& ret_table);
+
+/// The folders that a run writes, as they are seen from the working directory.
+struct RunPlaces {
+  std::string checkpoints;
+  std::optional<std::string> run; ///< the run's folder, where checkpoints lie elsewhere
+};
+
+/// The places that a complete recipe's `checkpoint.dir` and `run_dir` name.
+[[nodiscard]] RunPlaces run_places(const Value& tree);
 
 } // namespace mh

@@ -14,6 +14,8 @@ namespace mh {
 
 namespace {
 
+using Strings = std::vector<std::string>;
+
 class Resolver {
 public:
   Resolver(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts)
@@ -82,7 +84,13 @@ private:
              "each strategy is in force once"}
         );
       } else if (entry == nullptr && name.is_string()) {
-        unknown_plugin(Kind::strategy, "parallel.strategies", name.as_string(), origin);
+        unknown_plugin(
+            Kind::strategy,
+            "parallel.strategies",
+            "parallel.strategies holds",
+            name.as_string(),
+            origin
+        );
       } else if (entry != nullptr && std::find(strategies_.begin(), strategies_.end(), entry) == strategies_.end()) {
         strategies_.push_back(entry);
       }
@@ -160,7 +168,8 @@ private:
         plugin_name.empty() ? nullptr : lookup_.find(info.kind, plugin_name);
     const Schema* plugin = entry ? &entry->schema : nullptr;
     if (!plugin && !plugin_name.empty()) {
-      unknown_plugin(info.kind, name + ".use", plugin_name, use ? use->origin : section.origin);
+      const std::string key = name + ".use";
+      unknown_plugin(info.kind, key, key + " is", plugin_name, use ? use->origin : section.origin);
     }
     schema.fields.front().default_value = plugin_name.empty() ? Value() : Value(plugin_name);
     if (plugin) {
@@ -199,8 +208,14 @@ private:
     return schema;
   }
 
-  void
-  unknown_plugin(Kind kind, const std::string& key, const std::string& name, const Origin& at) {
+  /// `says`: the sentence up to the name.
+  void unknown_plugin(
+      Kind kind,
+      const std::string& key,
+      const std::string& says,
+      const std::string& name,
+      const Origin& at
+  ) {
     std::vector<std::string> names = lookup_.names(kind);
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -208,7 +223,7 @@ private:
     problems_.push_back(
         {at,
          key,
-         key + " is " + to_text(name) + ", expected the name of a plugin of kind " +
+         says + " " + to_text(name) + ", expected the name of a plugin of kind " +
              std::string(mh::info(kind).name),
          meant ? "did you mean `" + *meant + "`?" : "",
          "found: " + (names.empty() ? "none" : join(names)) + "   (megahost plugins)"}
@@ -242,7 +257,7 @@ private:
       if (entry != nullptr) {
         used_.push_back(entry);
       } else if (!(name == field.default_value)) {
-        unknown_plugin(*field.names, path, name.as_string(), name.origin);
+        unknown_plugin(*field.names, path, path + " is", name.as_string(), name.origin);
       }
       if (entry != nullptr) {
         Field use;
@@ -265,7 +280,21 @@ private:
   void make_named_absolute() {
     for (const auto& [name, schema] : schemas_) {
       Value& part = name.empty() ? tree_ : *path_in(tree_, name);
-      make_paths_absolute(schema, part.as_table());
+      const auto checked = [this](const Value& path) {
+        check_scheme(path);
+        return absolute_path(path);
+      };
+      change_paths(schema, checked, part.as_table());
+    }
+  }
+
+  /// A path NAME://... lies in the storage of that name.
+  void check_scheme(const Value& path) {
+    const auto scheme = path.is_string() ? scheme_of(path.as_string()) : std::nullopt;
+    const std::vector<std::string> names = scheme ? lookup_.names(Kind::storage) : Strings();
+    if (scheme && std::find(names.begin(), names.end(), *scheme) == names.end()) {
+      const std::string says = "storage of " + to_text(path) + " is";
+      unknown_plugin(Kind::storage, "storage", says, std::string(*scheme), path.origin);
     }
   }
 
@@ -329,17 +358,6 @@ private:
       precision.origin.source =
           std::make_shared<const Source>(Source{"this machine", "", "machine"});
       top.set("precision", precision);
-    }
-    Table& checkpoint = top.find("checkpoint")->as_table();
-    if (checkpoint.find("dir")->as_string().empty()) {
-      const Value* run = top.find("run_dir");
-      checkpoint.set("dir", run ? *run : Value("runs/" + top.find("name")->as_string()));
-    }
-    if (scheme_of(checkpoint.find("dir")->as_string()) && top.find("run_dir") == nullptr) {
-      top.set("run_dir", "runs/" + top.find("name")->as_string()); // a run folder is files
-    }
-    if (const Value* run = top.find("run_dir"); run && *run == *checkpoint.find("dir")) {
-      top.erase("run_dir"); // it is said where the two are apart
     }
     Table& batch = top.find("batch")->as_table();
     if (!loaded_.merged.find_path("batch.global")) {
@@ -471,9 +489,6 @@ private:
     if (const Value* storage = tree_.find("storage")) {
       recipe.storage = plugin_named(*storage);
     }
-    if (const Value* run = tree_.find("run_dir")) {
-      recipe.run_dir = run->as_string();
-    }
     recipe.plugins = loaded_.plugins();
     if (const Value* sweep = tree_.find("sweep")) {
       recipe.sweep = *sweep;
@@ -496,6 +511,9 @@ private:
     recipe.guards = read_core(guards_fields(), "guards");
     recipe.checkpoint = read_core(checkpoint_fields(), "checkpoint");
     recipe.checkpoint.options = options("checkpoint");
+    RunPlaces places = run_places(tree_);
+    recipe.checkpoint.dir = std::move(places.checkpoints);
+    recipe.run_dir = std::move(places.run);
     recipe.comm = read_core(comm_fields(), "comm");
     recipe.log = read_core(log_fields(), "log");
     recipe.tree = tree_;

@@ -49,10 +49,11 @@ const Fields<TopLevel>& top_fields() {
     )
         .names(Kind::storage);
     f.add(
-        "run_dir",
-        &TopLevel::run_dir,
-        "folder of the run's recipe, log and metrics, where checkpoint.dir is another place"
-    );
+         "run_dir",
+         &TopLevel::run_dir,
+         "folder of the run's recipe, log and metrics, where checkpoint.dir is another place"
+    )
+        .path();
     f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
     return f;
   }();
@@ -65,11 +66,12 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
     Fields<Checkpoint> f;
     f.add("use", &Checkpoint::use, "format plugin that checkpoints are written with");
     f.add(
-        "dir",
-        &Checkpoint::dir,
-        "where checkpoints are kept, from the working directory; it is the run folder, too, unless "
-        "run_dir names one; runs/NAME unless given"
-    );
+         "dir",
+         &Checkpoint::dir,
+         "where checkpoints are kept; it is the run folder, too, unless run_dir names one; "
+         "runs/NAME in the working directory unless given"
+    )
+        .path();
     f.add(
         "auto",
         &Checkpoint::automatic,
@@ -177,6 +179,7 @@ const Fields<Recipe::Data>& data_fields() {
          "folder for copies of what corpus and tokenizer read of an object store; unless given "
          "$XDG_CACHE_HOME/megahost, or ~/.cache/megahost"
     )
+        .path()
         .may_change();
     f.add(
          "cache_limit",

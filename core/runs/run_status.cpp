@@ -3,7 +3,7 @@
 #include "core/base/host_name.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/language/read.hpp"
-#include "core/model/plugin_call.hpp"
+#include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/records/robust_z.hpp"
 #include "core/train/run_folder.hpp"
@@ -35,10 +35,9 @@ Recipe outline(const fs::path& folder) {
     };
     recipe.train = train_fields().read_complete(section("train"));
     recipe.batch = batch_fields().read_complete(section("batch"));
-    if (const Value* apart = tree.find("run_dir")) {
-      recipe.run_dir = apart->as_string();
-      recipe.checkpoint.dir = tree.find_path("checkpoint.dir")->as_string();
-    }
+    RunPlaces places = run_places(tree);
+    recipe.checkpoint.dir = std::move(places.checkpoints);
+    recipe.run_dir = std::move(places.run);
     if (const Value* format = tree.find_path("checkpoint.use")) {
       recipe.checkpoint.use = format->as_string();
     }
@@ -53,7 +52,7 @@ std::optional<int64_t> newest_checkpoint(const Recipe& recipe, const fs::path& f
     const Path place = checkpoint_folder(recipe, folder);
     if (const auto found = find_format(place, host)) {
       const auto& format = *found->format;
-      const auto steps = in_plugin(format, "steps", [&] { return format.steps(place); });
+      const auto steps = steps_of(format, place);
       return steps && !steps->empty() ? std::optional(steps->front()) : std::nullopt;
     }
   } catch (const Error&) { // a storage that does not answer, say: the rest is still worth reading

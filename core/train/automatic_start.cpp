@@ -10,7 +10,7 @@ namespace mh {
 
 std::string automatic_weights(const Recipe& recipe, const Path& folder, Host& host) {
   const auto own = checkpoint_format(recipe, host);
-  const auto saved = in_plugin(*own, "steps", [&] { return own->steps(folder); });
+  const auto saved = steps_of(*own, folder);
   if (saved && !saved->empty()) {
     return "";
   }
@@ -19,7 +19,7 @@ std::string automatic_weights(const Recipe& recipe, const Path& folder, Host& ho
     return "";
   }
   const CheckpointFormat& format = *found->format;
-  const auto steps = in_plugin(format, "steps", [&] { return format.steps(folder); });
+  const auto steps = steps_of(format, folder);
   if (steps && steps->empty()) {
     return "";
   }

@@ -1,5 +1,6 @@
 #include "core/train/checkpointing.hpp"
 
+#include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/shared_read.hpp"
 #include "core/formats/json.hpp"
@@ -115,7 +116,7 @@ void require_checkpoint(
     const std::filesystem::path& run,
     const std::function<std::string()>& help
 ) {
-  const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
+  const auto steps = steps_of(format, run);
   if (!steps || steps->empty()) {
     const std::string other = help ? help() : "";
     throw Error(
@@ -193,7 +194,7 @@ std::optional<Progress> load_checkpoint(
             });
           },
       .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
-  const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
+  const auto steps = steps_of(format, run);
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks
       )) {

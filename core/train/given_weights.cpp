@@ -527,7 +527,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
   });
   const auto format = format_of(folder, host, names.front()).format;
   Loading loading(folder, *format, session, host, wanted);
-  const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
+  const auto steps = steps_of(*format, folder);
   if (!steps) {
     if (wanted.step) {
       throw Error(

@@ -1,6 +1,6 @@
 #include "core/train/run_folder.hpp"
 
-#include "core/model/plugin_call.hpp"
+#include "core/checkpoint/detect_format.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
@@ -77,8 +77,9 @@ Path checkpoint_folder(const Recipe& recipe, const fs::path& taken) {
   if (!recipe.run_dir) {
     return taken;
   }
-  const std::string number =
-      taken.string().substr(plain_folder(recipe.run_folder()).string().size());
+  const std::string name = plain_folder(taken).filename();
+  const std::string first = plain_folder(recipe.run_folder()).filename();
+  const std::string number = name.starts_with(first) ? name.substr(first.size()) : "";
   return plain_folder(recipe.checkpoint.dir).string() + number;
 }
 
@@ -86,9 +87,7 @@ void require_no_checkpoint(
     const Recipe& recipe, const CheckpointFormat& format, const fs::path& taken
 ) {
   const Path folder = checkpoint_folder(recipe, taken);
-  const auto steps = recipe.run_dir
-                         ? in_plugin(format, "steps", [&] { return format.steps(folder); })
-                         : std::nullopt;
+  const auto steps = recipe.run_dir ? steps_of(format, folder) : std::nullopt;
   if (steps && !steps->empty()) {
     throw Error(
         "checkpoint.dir " + folder.string() + " holds the checkpoints of another run",
@@ -104,7 +103,7 @@ other_checkpoint(const Recipe& recipe, const CheckpointFormat& format, const fs:
   for (const fs::path& folder : newest(plain)) {
     if (folder != taken) {
       const Path saves = checkpoint_folder(recipe, folder);
-      const auto steps = in_plugin(format, "steps", [&] { return format.steps(saves); });
+      const auto steps = steps_of(format, saves);
       if (steps && !steps->empty()) {
         return folder.string() + " has one of step " + std::to_string(steps->front()) +
                ": --resume --run-dir " + folder.string() + " goes on with it";

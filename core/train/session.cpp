@@ -308,7 +308,8 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         .sequences = s.architecture->sequences(),
         .wanted = wanted_samples(recipe),
         .micro = recipe.batch.micro,
-        .data_ranks = shape.dp};
+        .data_ranks = shape.dp,
+        .whole_splits = options.whole_splits};
     const auto& data = recipe.data;
     s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     if (!options.planned_for) {

@@ -115,9 +115,10 @@ struct StepQuestion {
 using StepPeak = std::function<int64_t(const StepQuestion&)>;
 
 struct SessionOptions {
-  bool corpus = true;     ///< false where the data come from elsewhere
-  bool initialise = true; ///< false where weights are loaded anyway
-  bool trains = true;     ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
+  bool corpus = true;        ///< false where the data come from elsewhere
+  bool initialise = true;    ///< false where weights are loaded anyway
+  bool whole_splits = false; ///< the corpus leaves out no token of a split, see Corpus::Args
+  bool trains = true; ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision

@@ -24,5 +24,4 @@ return {
   batch = { global = 8, micro = 8 },
   lr_schedule = { use = "cosine", warmup_iters = 10, decay_iters = 100, min_lr = 1e-4 },
   train = { iters = 100, eval_interval = 50, eval_iters = 4 },
-  checkpoint = { dir = "runs/walk" },
 }

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace indexed_tests {
 
@@ -266,6 +267,44 @@ TEST_CASE("a blend of corpora; without weights each gives what it has") {
   CHECK(ones(IndexedCorpus(fields, arguments()), 400) == 300);
 }
 
+TEST_CASE("whole splits: each token once, whatever weights and orders of training are") {
+  const Folder folder;
+  const std::vector<std::string> files{
+      folder.write("a", counting(100)), folder.write("b", {{7, 7}, {8}, {9, 9, 9}})};
+  auto args = arguments({0, 1, 0});
+  args.whole_splits = true;
+  args.wanted = {0, 400, 0};
+  for (const char* order : {"megahost", "megatron"}) {
+    for (const bool by_source : {false, true}) {
+      auto fields = config(files);
+      fields.order = order;
+      fields.weights = {1, 30};
+      fields.validation_by_source = by_source;
+      fields.eod = 0;
+      const IndexedCorpus corpus(fields, args);
+      std::multiset<int64_t> read;
+      for (int64_t i = 0; i < corpus.size(Split::valid); ++i) {
+        const auto sample = corpus.sample(Split::valid, i);
+        for (size_t at = 0; at < 8; ++at) {
+          if (loss_mask(sample)[at] > 0) {
+            read.insert(array(sample, "labels")[at]);
+          }
+        }
+      }
+      std::multiset<int64_t> expected{7, 8, 9, 9, 9};
+      bool first = true;
+      for (const auto& document : counting(100)) {
+        for (const int32_t id : document) {
+          if (!std::exchange(first, false)) {
+            expected.insert(id);
+          }
+        }
+      }
+      CHECK((read == expected));
+    }
+  }
+}
+
 TEST_CASE("an id outside the vocabulary is named with its document") {
   const Folder folder;
   Documents documents(20, std::vector<int32_t>(9, 1));
@@ -295,8 +334,7 @@ TEST_CASE("of a large corpus some ids are looked at first, and the others with t
     }
   });
   CHECK(contains(
-      message,
-      path + ".bin: document 1 holds the id 300 at token 7, but the model has ids 0 to 299"
+      message, path + ".bin: document 1 holds the id 300 at token 7, but the model has ids 0 to 299"
   ));
 }
 

@@ -159,6 +159,30 @@ TEST_CASE("samples cover the text once per epoch, each epoch in an order of its 
   CHECK(epoch(corpus({folder.path("a.txt")}, args), mh::Split::train, 0) != first);
 }
 
+TEST_CASE("a whole split is read to its last token, and its last sample filled up") {
+  const Folder folder;
+  auto args = arguments({0, 1, 0});
+  args.whole_splits = true;
+  for (const size_t bytes : {2U, 8U, 9U, 10U, 8U * 20, 8U * 20 + 1, 8U * 20 + 2}) {
+    const std::string whole = numbered(bytes);
+    const auto a = corpus({folder.write("a.txt", whole)}, args);
+    std::multiset<std::string> read, expected;
+    for (size_t i = 0; i + 1 < bytes; ++i) {
+      expected.insert(whole.substr(i, 2));
+    }
+    for (int64_t i = 0; i < a.size(mh::Split::valid); ++i) {
+      const auto sample = a.sample(mh::Split::valid, i);
+      const auto& mask = std::get<std::vector<float>>(sample.at("loss_mask"));
+      for (size_t at = 0; at < mask.size(); ++at) {
+        if (mask[at] > 0) {
+          read.insert({text(sample, "tokens")[at], text(sample, "labels")[at]});
+        }
+      }
+    }
+    CHECK(read == expected);
+  }
+}
+
 TEST_CASE("the order of files does not depend on the file system") {
   const Folder folder;
   for (const char* name : {"b/z.txt", "b.txt", "B.txt", "a/1.txt", "a/10.txt", "a/2.txt"}) {

@@ -184,7 +184,7 @@ TEST_CASE("--set takes TOML values, and words") {
   };
   CHECK(with("optimizer.betas=[0.8, 0.9]", "optimizer.betas") == "[0.8, 0.9]");
   CHECK(with("model.activation=swiglu", "model.activation") == "\"swiglu\"");
-  CHECK(with("checkpoint.dir=runs/a-b.c", "checkpoint.dir") == "\"runs/a-b.c\"");
+  CHECK(with("name=runs/a-b.c", "name") == "\"runs/a-b.c\"");
   CHECK(with("name=embed+5|3+head*", "name") == "\"embed+5|3+head*\"");
   CHECK(with("name=\"two words\"", "name") == "\"two words\"");
   const auto why = [&](const std::string& set) {
@@ -234,10 +234,33 @@ TEST_CASE("what a run reads is meant from the folder of the file that says it") 
   const mh::Recipe set = resolve_file(file, load).recipe;
   const auto here = std::filesystem::current_path().parent_path() / "words.txt";
   CHECK(text(set, "data.paths") == "[\"" + here.string() + "\"]");
-  // The folder that a run writes is relative to the working directory.
-  const auto writes =
-      folder.write("sub/b.toml", std::string("checkpoint.dir = \"runs/b\"\n") + kTiny);
-  CHECK(text(resolve_file(writes).recipe, "checkpoint.dir") == "\"runs/b\"");
+}
+
+TEST_CASE("what it writes, too; a run without a name for its folder is kept in runs/NAME") {
+  const Folder folder;
+  const auto file = folder.write(
+      "sub/b.toml", std::string("run_dir = \"../b\"\ncheckpoint.dir = \"runs/b\"\n") + kTiny
+  );
+  const mh::Recipe recipe = resolve_file(file).recipe;
+  CHECK(recipe.checkpoint.dir == (folder.path() / "sub/runs/b").string());
+  CHECK(recipe.run_dir == (folder.path() / "b").string());
+  // On the command line from the working directory; a recipe that is shown means the same anywhere.
+  mh::LoadOptions load = options();
+  load.sets = {"checkpoint.dir=\"runs/c\"", "run_dir=\"c\""};
+  const mh::Recipe set = resolve_file(file, load).recipe;
+  CHECK(set.checkpoint.dir == "runs/c");
+  CHECK(set.run_dir == "c");
+  const auto here = std::filesystem::current_path();
+  CHECK(text(set, "checkpoint.dir") == "\"" + (here / "runs/c").string() + "\"");
+  const mh::Recipe plain = resolve_file(folder.write("sub/c.toml", kTiny)).recipe;
+  CHECK(plain.checkpoint.dir == "runs/" + plain.name);
+  CHECK(text(plain, "checkpoint.dir") == "\"\"");
+  CHECK_FALSE(plain.run_dir.has_value());
+  // A run's own copy of before that rule: from where the run was started.
+  const auto copy =
+      folder.write("b/recipe.toml", std::string("checkpoint.dir = \"runs/b\"\n") + kTiny);
+  folder.write("b/metrics.jsonl", "");
+  CHECK(resolve_file(copy).recipe.checkpoint.dir == "runs/b");
 }
 
 TEST_CASE("a path that an argument of another program says is meant from the working directory") {

@@ -225,7 +225,7 @@ TEST_CASE("a strategy may be named, without a key of its own") {
       Names{"plain"}
   );
   const std::string wrong = subject.refused("parallel = { strategies = [\"plian\"] }");
-  CHECK(holds(wrong, "parallel.strategies is \"plian\", expected the name of a plugin"));
+  CHECK(holds(wrong, "parallel.strategies holds \"plian\", expected the name of a plugin"));
   CHECK(holds(wrong, "did you mean `plain`?"));
   CHECK(holds(
       subject.refused("parallel = { strategies = [\"plain\", \"plain\"] }"),
@@ -313,11 +313,18 @@ TEST_CASE("a storage takes options, and a run that saves there has a run folder 
   CHECK(recipe.storage->options.find("ca_file")->as_string().starts_with("/"));
   CHECK(recipe.checkpoint.dir == "vault://a//b");
   CHECK(recipe.run_dir == "runs/large");
-  CHECK(subject.resolved("checkpoint.dir = \"vault://a\"\nrun_dir = \"b\"").recipe.run_dir == "b");
+  CHECK(
+      subject.resolved("checkpoint.dir = \"vault://a\"\nrun_dir = \"/b\"").recipe.run_dir == "/b"
+  );
   CHECK_FALSE(subject.resolved("checkpoint.dir = \"a\"").recipe.run_dir.has_value());
   CHECK_FALSE(subject.resolved("").recipe.storage.has_value());
   CHECK(holds(subject.refused("storage = \"valt\""), "did you mean `vault`?"));
   CHECK(holds(subject.refused("storage = { use = \"vault\", rot = 1 }"), "unknown option `rot`"));
+  for (const char* line : {"checkpoint.dir = \"valt://a\"", "plugins = [\"valt://a\"]"}) {
+    const std::string wrong = subject.refused(line);
+    CHECK(holds(wrong, "storage of \"valt://a\" is \"valt\", expected the name of a plugin"));
+    CHECK(holds(wrong, "did you mean `vault`?"));
+  }
 }
 
 TEST_CASE("a scheme is the word before ://") {
@@ -411,10 +418,10 @@ TEST_CASE("a run's folder may be apart from its checkpoints") {
   };
   using Two = std::pair<std::string, std::string>;
   CHECK(places("") == Two("runs/mine", "runs/mine"));
-  CHECK(places("checkpoint.dir = \"a\"") == Two("a", "a"));
-  CHECK(places("run_dir = \"a\"") == Two("a", "a"));
-  CHECK(places("run_dir = \"a\"\ncheckpoint.dir = \"a\"") == Two("a", "a"));
-  CHECK(places("run_dir = \"a\"\ncheckpoint.dir = \"store/b\"") == Two("a", "store/b"));
+  CHECK(places("checkpoint.dir = \"/a\"") == Two("/a", "/a"));
+  CHECK(places("run_dir = \"/a\"") == Two("/a", "/a"));
+  CHECK(places("run_dir = \"/a\"\ncheckpoint.dir = \"/a\"") == Two("/a", "/a"));
+  CHECK(places("run_dir = \"/a\"\ncheckpoint.dir = \"/store/b\"") == Two("/a", "/store/b"));
 }
 
 TEST_CASE("what is shown of such a recipe resolves to the same") {

@@ -170,8 +170,8 @@ std::vector<Command> training_commands() {
                {"train", "valid", "test"}},
               {"--all",
                "",
-               "reads each sample of the split exactly once, instead of train.eval_iters batches; tokens "
-               "behind the last whole sample are in none"},
+               "reads the split exactly once, instead of train.eval_iters batches, whatever the weights "
+               "and the order of training are; the last sample may be short"},
               {"--ids",
                "FILE.json",
                "what to evaluate instead of the recipe's data: token ids, [[...], ...], or a corpus's arrays "

@@ -40,6 +40,10 @@ public:
     std::array<int64_t, 3> wanted{};
     int64_t micro = 1;      ///< samples of a microbatch on a data-parallel rank
     int64_t data_ranks = 1; ///< data-parallel ranks
+    /// The samples of a split are read once, to evaluate all of it: each token but the first of a
+    /// stream is the label of one sample, whatever the order and the weights of training are. The
+    /// last sample is filled up with tokens whose loss_mask is 0.
+    bool whole_splits = false;
   };
 
   /// Samples `first` to `first + size` of a split, which are evaluated under a name of their own.

@@ -85,7 +85,7 @@ struct Field {
   std::optional<double> max;
   bool above_min = false; ///< min itself is excluded
   bool below_max = false; ///< max itself is excluded
-  /// A file or folder that the run reads. A relative one is meant from the folder of the recipe
+  /// A file or folder of the run. A relative one is meant from the folder of the recipe
   /// file that says it, on the command line from the working directory; plugins get it absolute.
   /// Words that begin with `@` are names, and stay as they are.
   bool path = false;
@@ -216,7 +216,7 @@ public:
     return one_of(std::move(known));
   }
 
-  /// A file or folder that the run reads, see Field::path.
+  /// A file or folder of the run, see Field::path.
   FieldOptions& path() {
     field_.path = true;
     return *this;

@@ -247,6 +247,7 @@ IndexedCorpus::Rows IndexedCorpus::stream_rows(const Mixture::Place& place) cons
     std::ranges::copy(piece_counts, counts.begin() + static_cast<ptrdiff_t>(at));
     at += piece.count;
   }
+  const size_t end = at; // behind it nothing is there; in Megatron's order there is the pad
   size_t piece = 0, piece_end = 0;
   for (at = 0; at <= seq; ++at) {
     if (at == piece_end && piece < place.pieces.size()) {
@@ -266,7 +267,7 @@ IndexedCorpus::Rows IndexedCorpus::stream_rows(const Mixture::Place& place) cons
     if (at > 0 && counts[at] == 0) {
       rows.loss_mask[at - 1] = 0;
     }
-    if (config_.megatron() && ids[at] == pad_) {
+    if (at >= end || (config_.megatron() && ids[at] == pad_)) {
       ids[at] = 0;
       if (at > 0) {
         rows.loss_mask[at - 1] = 0;

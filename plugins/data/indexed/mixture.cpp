@@ -108,7 +108,7 @@ Mixture::Mixture(
   if (members_.empty()) {
     return;
   }
-  if (config.megatron()) {
+  if (config.megatron() && !args.whole_splits) {
     make_megatron(config, args, split);
     return;
   }
@@ -117,23 +117,29 @@ Mixture::Mixture(
     const uint64_t key =
         mix(split == Split::train ? args.seed : 0) ^ mix(i * 3 + static_cast<uint64_t>(split));
     const auto seq = static_cast<uint64_t>(args.seq_length);
-    const auto given = config.shuffle ? std::optional(key) : std::nullopt;
+    const auto given = config.shuffle && !args.whole_splits ? std::optional(key) : std::nullopt;
     const IndexedDataset& dataset = datasets[member.dataset];
     if (config.whole_documents()) {
       const bool first_fit = config.packing == "first_fit";
       member.order =
           std::make_unique<Bins>(dataset, member.first, member.last, seq, given, first_fit);
     } else {
-      member.order = std::make_unique<Packing>(dataset, member.first, member.last, seq, given);
+      member.order = std::make_unique<Packing>(
+          dataset, member.first, member.last, seq, given, args.whole_splits
+      );
     }
     if (member.order->size() == 0) {
-      refuse_small(dataset, member, split, config.whole_documents() ? 2 : args.seq_length + 1);
+      const bool short_ones = config.whole_documents() || args.whole_splits;
+      refuse_small(dataset, member, split, short_ones ? 2 : args.seq_length + 1);
     }
   }
   size_ = total_of(members_);
-  if (split == Split::valid && config.validation_by_source) {
+  const bool by_name = split == Split::valid && config.validation_by_source;
+  if (by_name) {
     make_parts();
-    return;
+  }
+  if (by_name || args.whole_splits) {
+    return; // one member after the other
   }
   endless_ = true;
   stages_.push_back({.begin = 0, .shares = shares_of(weights_of(members_))});

@@ -21,13 +21,15 @@ Packing::Packing(
     uint64_t first,
     uint64_t last,
     uint64_t seq,
-    std::optional<uint64_t> key
+    std::optional<uint64_t> key,
+    bool whole
 )
     : dataset_(dataset)
     , first_(first)
     , count_(last - first)
     , seq_(seq)
     , key_(key)
+    , whole_(whole)
     , tokens_(dataset.begin(last) - dataset.begin(first)) {}
 
 uint64_t Packing::order(uint64_t place, uint64_t count, uint64_t key) const {
@@ -81,10 +83,10 @@ std::vector<DocumentRange> Packing::sample(uint64_t index) const {
   const auto order = epoch(index / size());
   const uint64_t number = this->order(index % size(), size(), mix(order->key));
   uint64_t skip = number * seq_;
+  uint64_t wanted = std::min(seq_ + 1, tokens_ - skip);
   const auto block = std::prev(std::ranges::upper_bound(order->begins, skip));
   skip -= *block;
   uint64_t place = static_cast<uint64_t>(block - order->begins.begin()) * kBlock;
-  uint64_t wanted = seq_ + 1;
   std::vector<DocumentRange> pieces;
   for (; wanted > 0; ++place) {
     const uint64_t document = this->document(*order, place);

@@ -26,13 +26,15 @@ namespace mh::indexed {
 /// Thread:  any
 class Packing final : public SampleOrder {
 public:
-  /// Without a key nothing is shuffled: documents and samples come in the order of the file.
+  /// Without a key nothing is shuffled: documents and samples come in the order of the file. With
+  /// `whole` an epoch ends with its last token, and its last sample may be short.
   Packing(
       const IndexedDataset& dataset,
       uint64_t first,
       uint64_t last,
       uint64_t seq,
-      std::optional<uint64_t> key
+      std::optional<uint64_t> key,
+      bool whole = false
   );
 
   [[nodiscard]] uint64_t documents() const { return count_; }
@@ -40,9 +42,12 @@ public:
   [[nodiscard]] uint64_t tokens() const { return tokens_; }
 
   /// Samples of an epoch.
-  [[nodiscard]] uint64_t size() const override { return tokens_ == 0 ? 0 : (tokens_ - 1) / seq_; }
+  [[nodiscard]] uint64_t size() const override {
+    return tokens_ == 0 ? 0 : (tokens_ - 1 + (whole_ ? seq_ - 1 : 0)) / seq_;
+  }
 
-  /// The pieces of sample `index`, seq + 1 tokens in all. There must be samples in an epoch.
+  /// The pieces of sample `index`, seq + 1 tokens in all, the last of `whole` fewer. There must be
+  /// samples in an epoch.
   [[nodiscard]] std::vector<DocumentRange> sample(uint64_t index) const override;
 
 private:
@@ -62,6 +67,7 @@ private:
   uint64_t count_;
   uint64_t seq_;
   std::optional<uint64_t> key_;
+  bool whole_;
   uint64_t tokens_;
   mutable std::mutex mutex_;
   mutable std::array<std::shared_ptr<const Epoch>, 2> recent_; // the newest first

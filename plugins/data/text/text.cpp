@@ -131,7 +131,7 @@ std::vector<int32_t> TextCorpus::ids_of(const TextFile& file, uint64_t wanted) {
 
 void TextCorpus::share_out(const std::vector<Document>& documents) {
   const auto needed = static_cast<uint64_t>(args_.seq_length) + 1;
-  if (tokens_.size() < needed) {
+  if (tokens_.size() < (args_.whole_splits ? 2 : needed)) {
     throw Error(
         (tokens_.size() == 0 ? "the corpus is empty: " : "the corpus is shorter than one sequence: "
         ) + found() +
@@ -143,7 +143,7 @@ void TextCorpus::share_out(const std::vector<Document>& documents) {
   }
   slices_ =
       split_documents(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
-  if (args_.split[0] > 0 && slices_[0].size() < needed) {
+  if (args_.split[0] > 0 && size(Split::train) == 0) {
     throw too_short(Split::train); // the others are refused when they are asked for
   }
 }
@@ -170,7 +170,8 @@ std::array<uint64_t, 3> TextCorpus::sizes() const {
 
 int64_t TextCorpus::size(Split split) const {
   const uint64_t tokens = slices_[static_cast<size_t>(split)].size();
-  return tokens == 0 ? 0 : static_cast<int64_t>(tokens - 1) / args_.seq_length;
+  const int64_t labels = tokens == 0 ? 0 : static_cast<int64_t>(tokens - 1);
+  return (labels + (args_.whole_splits ? args_.seq_length - 1 : 0)) / args_.seq_length;
 }
 
 Sample TextCorpus::sample(Split split, int64_t index) const {
@@ -191,13 +192,17 @@ Sample TextCorpus::sample(Split split, int64_t index) const {
   const uint64_t number = shuffled(static_cast<uint64_t>(index) % count, count, key);
 
   const auto seq = static_cast<size_t>(args_.seq_length);
+  const SplitText& text = slices_[static_cast<size_t>(split)];
+  const size_t there = std::min<size_t>(seq + 1, text.size() - number * seq);
   std::vector<int64_t> ids(seq + 1);
-  slices_[static_cast<size_t>(split)].read(tokens_, number * seq, ids);
+  text.read(tokens_, number * seq, std::span(ids).first(there));
   Sample sample;
   sample["labels"] = std::vector<int64_t>(ids.begin() + 1, ids.end());
   ids.pop_back();
   sample["tokens"] = std::move(ids);
-  sample["loss_mask"] = std::vector<float>(seq, 1.0F);
+  std::vector<float> mask(seq);
+  std::fill_n(mask.begin(), there - 1, 1.0F);
+  sample["loss_mask"] = std::move(mask);
   return sample;
 }
 

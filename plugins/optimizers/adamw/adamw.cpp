@@ -22,7 +22,7 @@ public:
 
   static void fields(mh::Fields<Config>& f) {
     f.add("betas", &Config::betas, "decay rates of the averages of gradients and of their squares");
-    f.add("eps", &Config::eps, "added to the root of the averaged squares").at_least(0);
+    f.add("eps", &Config::eps, "added to the root of the averaged squares").above(0);
     f.check("betas", [](const Config& c) -> std::string {
       if (c.betas.size() != 2) {
         return "takes two numbers, like { 0.9, 0.95 }";

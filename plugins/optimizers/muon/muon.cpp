@@ -75,7 +75,7 @@ public:
         "names of matrices that AdamW updates all the same, `*` for any characters"
     );
     f.add("betas", &Config::betas, "AdamW's decay rates of the two averages");
-    f.add("eps", &Config::eps, "AdamW's addition to the root of the second average").at_least(0);
+    f.add("eps", &Config::eps, "AdamW's addition to the root of the second average").above(0);
     f.check("betas", [](const Config& c) -> std::string {
       const bool good =
           c.betas.size() == 2 &&

@@ -39,7 +39,7 @@ public:
         "share of the average in the weights that training computes with; decay rate of the "
         "averaged squares"
     );
-    f.add("eps", &Config::eps, "added to the root of the averaged squares").at_least(0);
+    f.add("eps", &Config::eps, "added to the root of the averaged squares").above(0);
     f.add("r", &Config::r, "power of an update's number in its share of the average").at_least(0);
     f.add(
          "weight_lr_power",

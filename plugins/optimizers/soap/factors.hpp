@@ -54,7 +54,7 @@ void add_fields(mh::Fields<Config>& f) {
        "without a gradient stay what they were"
   )
       .at_least(0);
-  f.add("eps", &Config::eps, "added to the root of the averaged squares").at_least(0);
+  f.add("eps", &Config::eps, "added to the root of the averaged squares").above(0);
   f.add(
       "adamw",
       &Config::adamw,

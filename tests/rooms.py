@@ -9,6 +9,12 @@ import sys
 
 CORE = pathlib.Path(sys.argv[1]) / "core"
 INCLUDE = re.compile(r'^#include "core/(\w+)/', re.MULTILINE)
+SOURCES = (".cpp", ".hpp", ".cu", ".cuh")
+
+
+def sources(folder):
+    """The sources of a room, or of the public headers."""
+    return [path for path in (CORE / folder).rglob("*.*") if path.suffix in SOURCES]
 
 
 def symbols(library, *options):
@@ -20,7 +26,7 @@ def symbols(library, *options):
 def included(room):
     """The rooms of the headers that a room's sources include."""
     found = set()
-    for path in (CORE / room).rglob("*.[ch]pp"):
+    for path in sources(room):
         found.update(INCLUDE.findall(path.read_text()))
     return found
 
@@ -71,11 +77,14 @@ assert not found, "\n".join(found)
 # A room answers one question: it stays small enough to be read.
 MOST_LINES = 6000
 for room in rooms:
-    lines = sum(len(path.read_text().splitlines()) for path in (CORE / room).rglob("*.[ch]pp"))
+    lines = sum(len(path.read_text().splitlines()) for path in sources(room))
     assert lines <= MOST_LINES, f"core/{room} has {lines} lines, expected at most {MOST_LINES}: cut it in two"
 
 folders = {path.name for path in CORE.iterdir() if path.is_dir() and path.name != "include"}
 assert folders == set(rooms), folders ^ set(rooms)
+
+# Public headers are below all rooms.
+assert not included("include"), included("include")
 
 # The test can fail: a link that is missing is found, be it needed by an include or by a symbol alone.
 for room, (library, links) in rooms.items():

@@ -185,7 +185,7 @@ BenchTable bench_data(const Recipe& recipe, Host& host) {
   const auto session = make_session(recipe, host, {.initialise = false});
   const double opened = seconds_since(opening);
   const auto layout = session->layout();
-  const int64_t size = session->corpus->size(Split::train);
+  const int64_t size = samples_of(*session->corpus, Split::train);
   BenchTable table{
       .title = "samples of " + recipe.name + ": " + session->corpus->summary(),
       .columns =

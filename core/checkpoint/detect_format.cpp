@@ -44,23 +44,12 @@ std::string lacking(const FolderFormat& one) {
   return with_article(one.format->about()) + " (no " + one.format->mark() + ")";
 }
 
-/// The folder of a run's checkpoints if it lies outside the run's folder; empty if none is known.
-std::string checkpoints_of_run(const Path& folder) {
-  const auto recipe = folder / "recipe.toml";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(recipe, ignored)) {
-    return "";
-  }
-  const RunPlaces places = run_places(read_toml(read_source(recipe, recipe.string())));
-  return places.run ? places.checkpoints : "";
-}
-
 [[noreturn]] void refuse_unknown(const Path& folder, const std::vector<FolderFormat>& formats) {
   std::string text = folder.string() + (formats.size() > 1 ? " is neither " : " is not ");
   for (size_t i = 0; i < formats.size(); ++i) {
     text += (i == 0 ? "" : i + 1 == formats.size() ? " nor " : ", ") + lacking(formats[i]);
   }
-  const std::string apart = checkpoints_of_run(folder);
+  const std::string apart = checkpoints_apart(folder);
   throw Error(
       text,
       apart.empty() ? kWhichFolder
@@ -121,6 +110,16 @@ FolderFormat format_of(const Path& folder, Host& host, const std::string& named)
     return std::move(*found);
   }
   refuse_unknown(folder, known_formats(host));
+}
+
+std::string checkpoints_apart(const Path& folder) {
+  const auto recipe = folder / "recipe.toml";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(recipe, ignored)) {
+    return "";
+  }
+  const RunPlaces places = run_places(read_toml(read_source(recipe, recipe.string())));
+  return places.run ? checkpoints_of(places, folder) : "";
 }
 
 std::optional<std::vector<int64_t>> steps_of(const CheckpointFormat& format, const Path& folder) {

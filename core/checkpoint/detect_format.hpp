@@ -32,6 +32,9 @@ struct FolderFormat {
 ///          format knows it, or the named one does not
 [[nodiscard]] FolderFormat format_of(const Path& folder, Host& host, const std::string& named = "");
 
+/// The folder of a run's checkpoints if it lies outside the run's folder; empty if none is known.
+[[nodiscard]] std::string checkpoints_apart(const Path& folder);
+
 /// The steps that a folder in a format holds (CheckpointFormat::steps); an error of the format
 /// names its plugin.
 [[nodiscard]] std::optional<std::vector<int64_t>>

@@ -77,7 +77,7 @@ std::span<const Term> glossary() {
        "`optimizer.clip_grad` sets the limit; 0 does not clip."},
       {"HFU",
        {"hardware FLOPs utilization"},
-       "Hardware FLOPs utilization: the FLOP/s that a step executes, recomputed ones included, "
+       "Hardware FLOPs utilization: the FLOP/s that a step executes, recomputed and padded ones included, "
        "over the peak of the devices. No key sets it: megahost plan shows it next to MFU."},
       {"in flight",
        {"microbatches in flight", "outstanding"},

@@ -46,7 +46,7 @@ Split wanted_split(const Invocation& invocation) {
 EmbeddedBlocks
 embed_split(const Invocation& invocation, const Session& session, const Embedder& embedder) {
   const Split split = wanted_split(invocation);
-  const int64_t all = session.corpus->size(split);
+  const int64_t all = samples_of(*session.corpus, split);
   const int64_t samples = number_option(invocation, "--samples", all, 1, std::max<int64_t>(all, 1));
   if (all == 0) {
     throw Error(

@@ -249,7 +249,7 @@ void evaluate_samples(
 ) {
   const Split split = split_of(invocation);
   const std::string name(name_of(split));
-  if (session.corpus->size(split) == 0) {
+  if (samples_of(*session.corpus, split) == 0) {
     throw Error(
         "the " + name + " split holds no sample (" + session.corpus->summary() + ")",
         "give data.split a larger " +

@@ -46,14 +46,30 @@ std::vector<Layer> option_layers(const Invocation& invocation, const Value& reci
       layers.push_back({option, Table{{section, Table{{key, std::move(value)}}}}});
     }
   };
+  const auto said = [&](const std::string& key) -> std::optional<std::string> { // by --set
+    const auto& sets = invocation.all("--set");
+    const auto is_it = [&](const std::string& set) { return set.starts_with(key + "="); };
+    const auto found = std::find_if(sets.rbegin(), sets.rend(), is_it);
+    return found == sets.rend() ? std::nullopt : std::optional(found->substr(key.size() + 1));
+  };
+  const bool option = invocation.has("--run-dir");
+  if (option && said("run_dir")) {
+    throw Error("--run-dir and --set run_dir both name the run's folder", "leave one of them out");
+  }
   const Value* run_dir = recipe.find("run_dir");
   const Value* saves = recipe.find_path("checkpoint.dir");
-  const bool parts = (run_dir != nullptr && !run_dir->is_null()) ||
+  const bool parts = (run_dir != nullptr && !run_dir->is_null()) || said("checkpoint.dir") ||
                      (saves != nullptr && saves->is_string() && scheme_of(saves->as_string()));
-  if (!parts || invocation.has("--scale")) {
+  if (option && (!parts || invocation.has("--scale"))) {
     add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
-  } else if (invocation.has("--run-dir")) {
+  } else if (option) {
     layers.push_back({"--run-dir", Table{{"run_dir", invocation.value("--run-dir")}}});
+  }
+  const std::string named = option ? invocation.value("--run-dir") : said("run_dir").value_or("");
+  const std::string kept =
+      invocation.has("--resume") && !named.empty() ? checkpoints_apart(named) : "";
+  if (!kept.empty()) { // the run that goes on says where they are
+    layers.push_back({"--resume", Table{{"checkpoint", Table{{"dir", kept}}}, {"run_dir", named}}});
   }
   add("--log-format", "log", "format", invocation.value("--log-format"));
   add("--deterministic", "train", "deterministic", true);

@@ -111,12 +111,34 @@ Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defa
   return tree;
 }
 
+/// Settings that `megahost plan` tries are of keys that the plugin declares.
+void check_searched(const Registry::Entry& entry) {
+  SearchFacts facts{.world = 8, .ranks_per_node = 8, .seq_length = 64, .layers = 8};
+  facts.shape.dp = facts.world;
+  for (const Table& settings : entry.searched(facts)) {
+    for (const auto& setting : settings) {
+      if (entry.schema.find(setting.key) == nullptr) {
+        fail(
+            "its searched() tries " + setting.key + ", a key that it does not declare",
+            "name keys of its own fields()"
+        );
+      }
+    }
+  }
+}
+
 } // namespace
 
 /// A condition on a key that no plugin declares never fires, which a run does not say.
 void conditions_known(const Case& c) {
-  if (!c.entry->conditions) {
+  if (c.entry->searched) {
+    check_searched(*c.entry);
+  }
+  if (!c.entry->conditions && !c.entry->searched) {
     not_applicable("it has no conditions on whole recipes");
+  }
+  if (!c.entry->conditions) {
+    return;
   }
   Host host;
   merge_built_in(host);

@@ -13,12 +13,17 @@ namespace mh {
 
 namespace {
 
-/// The one element of a value that is made later: a power of two that every float type has.
+/// Each element of a value that is made later: a power of two that every float type has.
 constexpr double kUnwritten = -0x1p9;
 
-/// The first element of a value; 0 if it has none, or if a device would be waited for.
-double first_element(const at::Tensor& value) {
-  return value.is_cpu() && value.numel() > 0 ? value.detach().flatten()[0].item().toDouble() : 0;
+/// Elements of such a value's memory. The value is the first of them, expanded; the others show who
+/// writes by a pointer.
+constexpr int64_t kMemory = 64;
+
+/// Whether a value that is made later has been written into, by whatever way, or replaced.
+bool is_written(const at::Tensor& value, const at::Tensor& memory) {
+  return value.storage().unsafeGetStorageImpl() != memory.storage().unsafeGetStorageImpl() ||
+         (memory.is_cpu() && !memory.eq(kUnwritten).all().item<bool>());
 }
 
 /// The range of one dimension that this rank holds.
@@ -191,8 +196,10 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
   for (const auto& spec : specs) {
     inits.push_back(args_.initialise ? spec.init : Init::zeros());
   }
+  at::Tensor memory;
   if (DeferredValues* deferred = DeferredValues::current()) {
-    parameter.value = at::full({1}, kUnwritten, options()).expand(leaf);
+    memory = at::full({kMemory}, kUnwritten, options());
+    parameter.value = memory.narrow(0, 0, 1).expand(leaf);
     deferred->add(
         parameter.pieces.front().name,
         [pieces = parameter.pieces, inits, seed = args_.seed](const auto& zeros) {
@@ -205,7 +212,7 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
   }
   parameter.value.requires_grad_();
   Parameter& made = store_.add(std::move(parameter));
-  made_.push_back({&made, made.value._version(), first_element(made.value)});
+  made_.push_back({&made, made.value._version(), std::move(memory)});
   return made;
 }
 
@@ -218,16 +225,28 @@ void refuse_written(const std::string& what) {
 }
 
 void Builder::refuse_written_values() const {
-  // A write past LibTorch's count of versions, such as `data()`'s, is seen by the first element; if
-  // values have no memory of their own, by their storage too.
-  const bool deferred = DeferredValues::current() != nullptr;
+  constexpr size_t kOwners = 2; // a memory is held by its value and by `made_`
   for (const Made& made : made_) {
     const at::Tensor& value = made.parameter->value;
-    const bool replaced = deferred && value.is_cpu() && value.numel() > 0 &&
-                          static_cast<int64_t>(value.storage().nbytes()) != value.element_size();
-    if (value._version() != made.version || replaced || first_element(value) != made.first) {
-      refuse_written("the parameter `" + made.parameter->pieces.front().name + "`");
+    const std::string name = "the parameter `" + made.parameter->pieces.front().name + "`";
+    const bool later = made.memory.defined();
+    if (value._version() != made.version || (later && is_written(value, made.memory))) {
+      refuse_written(name);
     }
+    if (later && made.memory.storage().use_count() > kOwners) {
+      throw Error(
+          "a constructor keeps a view of the value of " + name + ", which is made after it",
+          "keep the Parameter, and take the view of its value in forward"
+      );
+    }
+  }
+}
+
+void Builder::make_values(DeferredValues& deferred) {
+  deferred.make_rest(store_);
+  for (Made& made : made_) {
+    made.memory.reset();
+    made.version = made.parameter->value._version();
   }
 }
 

@@ -340,7 +340,7 @@ Model::Model(
     : store_(std::make_unique<ParameterStore>()) {
   Builder::Args args = given;
   args.sequences = architecture.sequences();
-  const int64_t layers = architecture.layers();
+  const int64_t layers = layer_count(architecture);
   const int64_t stages = args.mesh->size(MeshAxis::pp);
   const int64_t stage = args.mesh->coordinate(MeshAxis::pp);
   const std::vector<ModelChunk> chunks =
@@ -471,7 +471,10 @@ bool Model::reads_cache() const {
   return std::all_of(chunks_.begin(), chunks_.end(), [](const Blocks& own) {
     const mh::Blocks grow = mh::Blocks(own.blocks).subspan(once_of(own.blocks));
     return std::all_of(grow.begin(), grow.end(), [](const KeptBlock& kept) {
-      return kept.block->reads_cache();
+      PluginPlace place = kept.place;
+      place.call = "reads_cache";
+      place.block = kept.name.c_str();
+      return in_plugin(place, [&] { return kept.block->reads_cache(); });
     });
   });
 }

@@ -26,20 +26,32 @@ std::unique_ptr<Block>
 make_block(const Architecture& architecture, int64_t block, Builder& builder) {
   const std::string name = block_name(architecture, block);
   const auto scope = builder.scope(name);
-  return in_plugin(place_of(architecture, "making", name.c_str()), [&] {
+  const auto make = [&] {
     try {
       auto made = block == 0                               ? architecture.embedding(builder)
                   : block == block_count(architecture) - 1 ? architecture.head(builder)
                                                            : architecture.layer(block - 1, builder);
       builder.refuse_written_values();
       return made;
-    } catch (const c10::Error& error) {
-      if (std::string_view(error.what()).find("a leaf Variable that requires grad") !=
-          std::string_view::npos) { // LibTorch's own refusal, where gradients are recorded
+    } catch (const c10::Error& error) { // LibTorch's own refusals
+      const std::string_view text = error.what();
+      if (text.find("a leaf Variable that requires grad") != std::string_view::npos ||
+          text.find("more than one element of the written-to tensor") != std::string_view::npos) {
         refuse_written("a parameter of " + name);
       }
       throw;
     }
+  };
+  // Values are made after the block under every layout, so that a constructor that writes into them
+  // or reads them is told so on one rank, too.
+  DeferredValues own;
+  const bool owns = DeferredValues::current() == nullptr && !builder.options().device().is_meta();
+  return in_plugin(place_of(architecture, "making", name.c_str()), [&] {
+    auto made = owns ? own.during(make) : make();
+    if (owns) {
+      builder.make_values(own);
+    }
+    return made;
   });
 }
 

@@ -2,6 +2,7 @@
 /// A whole model on the Meta device: what each of its blocks costs, which parameters they share,
 /// and what passes from one to the next. Nothing of it depends on a layout.
 
+#include "core/model/plugin_call.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/builder.hpp"
 
@@ -12,9 +13,14 @@
 
 namespace mh {
 
+/// The layers of a model, between its embedding and its head.
+[[nodiscard]] inline int64_t layer_count(const Architecture& architecture) {
+  return in_plugin(architecture, "layers", [&] { return architecture.layers(); });
+}
+
 /// The blocks of a model in order: the embedding, the layers, the head.
 [[nodiscard]] inline int64_t block_count(const Architecture& architecture) {
-  return architecture.layers() + 2;
+  return layer_count(architecture) + 2;
 }
 
 /// "embedding", "layers.3", "head": the names of its parameters begin so.

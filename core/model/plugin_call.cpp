@@ -84,6 +84,12 @@ void see_this_thread() {
   thread_local const SeenThread seen;
 }
 
+bool is_seen_thread() noexcept {
+  return std::any_of(g_places.begin(), g_places.end(), [](const auto& each) {
+    return each == &t_place;
+  });
+}
+
 const PluginPlace* place_of_another_thread() noexcept {
   for (const auto& each : g_places) {
     const PluginPlace* place = each;

@@ -42,6 +42,9 @@ struct PluginPlace {
 /// Lets other threads see this one's place while it lives.
 MH_API void see_this_thread();
 
+/// Whether this thread has let others see its place: threads that a plugin starts have not.
+[[nodiscard]] bool is_seen_thread() noexcept;
+
 /// A place of another thread that is in a plugin's code; null if none is. Safe in a signal handler.
 [[nodiscard]] const PluginPlace* place_of_another_thread() noexcept;
 

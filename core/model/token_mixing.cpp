@@ -252,6 +252,7 @@ public:
       }
       const at::Tensor &a = activation.value, &b = found[name].value;
       if (a.sizes() == b.sizes() && !same(a, b, rows_of(activation).changed(a, pattern))) {
+        require_repeatable();
         refuse(what, name, activation.dims);
       }
     }
@@ -302,6 +303,22 @@ private:
     const at::Tensor most = a.dim() > 2 ? size.amax(-1, /*keepdim=*/true) : size;
     const at::Tensor limit = (most + size.amax() * 1e-3) * share;
     return !(a - b).abs().le(limit).bitwise_not().bitwise_and(known).any().item<bool>();
+  }
+
+  /// Refuses a block whose numbers change from call to call, which says nothing of other tokens.
+  void require_repeatable() const {
+    const State one = run(nullptr).results, two = run(nullptr).results;
+    for (const auto& [name, activation] : one) {
+      if (!activation.value.nan_to_num().equal(two[name].value.nan_to_num())) {
+        throw Error(
+            std::string(block_.name) + ": `" + name +
+                "` is not the same when the block runs again on the same input",
+            "keep nothing from one call to the next, and let numbers be random by mh::ops::dropout "
+            "alone",
+            exit_code::numbers
+        );
+      }
+    }
   }
 
   [[noreturn]] void refuse(const char* what, const std::string& name, const Dims& dims) const {

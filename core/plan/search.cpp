@@ -123,7 +123,8 @@ public:
   }
 
 private:
-  static std::pair<size_t, bool> place(MeshAxis axis, bool degree) {
+  /// The place of a key among those of a layout; one that is about no axis is last.
+  static std::pair<size_t, bool> place(std::optional<MeshAxis> axis, bool degree) {
     constexpr std::array kOrder{
         MeshAxis::tp,
         MeshAxis::cp,
@@ -132,7 +133,8 @@ private:
         MeshAxis::etp,
         MeshAxis::edp,
         MeshAxis::dp};
-    return {std::find(kOrder.begin(), kOrder.end(), axis) - kOrder.begin(), !degree};
+    const auto* found = axis ? std::find(kOrder.begin(), kOrder.end(), *axis) : kOrder.end();
+    return {found - kOrder.begin(), !degree};
   }
 
   static int64_t& degree_of(MeshShape& shape, MeshAxis axis) {
@@ -151,10 +153,13 @@ private:
         bool fits = true;
         for (const auto& entry : values) {
           const Field* field = strategy.schema.find(entry.key);
-          MH_ASSERT(
-              field != nullptr && field->along,
-              strategy.name + " searches a key that is none of its own along an axis"
-          );
+          if (field == nullptr) {
+            throw Error(
+                "the strategy " + strategy.name + " of plugin " + strategy.plugin->id +
+                    " searches parallel." + entry.key + ", a key that it does not declare",
+                "its `searched` may name keys of its own `fields`"
+            );
+          }
           if (field->degree) {
             const int64_t degree = entry.value.as_integer();
             degree_of(more.facts.shape, *field->along) = degree;
@@ -164,7 +169,7 @@ private:
             }
           }
           add_sets(
-              more.sets[place(*field->along, field->degree)],
+              more.sets[place(field->along, field->degree)],
               "parallel",
               Table{{entry.key, entry.value}}
           );

@@ -122,7 +122,7 @@ std::string speed(const PlanReport& report) {
         plan.precision.c_str()
     );
     text += std::string("  counted: ") + kFlopsFormula +
-            "; HFU: what the step executes, with what is recomputed\n";
+            "; HFU: what the step executes, with what is recomputed and padded\n";
   }
   if (report.run_tokens) {
     const double days = *report.run_tokens / plan.tokens_per_second() / 86400;

@@ -6,6 +6,7 @@
 #include <c10/util/Type.h>
 
 #include <execinfo.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +43,8 @@ struct FixedText {
   [[nodiscard]] std::string_view view() const { return {chars.data(), used}; }
 };
 
-// The texts that the handler reads.
+// These are what the handler reads.
+int g_width = 0;                  // columns of the terminal that standard error is; 0: it is none
 FixedText<512> g_exception;       // that std::terminate was called for
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
@@ -86,7 +88,7 @@ void describe(Message& message, int signal) {
       message.add(", in code of plugin ").add(id);
     }
   } else if (id != nullptr) {
-    message.add(" in a thread of plugin ").add(id);
+    message.add(is_seen_thread() ? " in plugin " : " in a thread of plugin ").add(id);
     if (const PluginPlace* another = place_of_another_thread()) {
       message.add(", while another was in ");
       add_place(message, *another);
@@ -97,6 +99,20 @@ void describe(Message& message, int signal) {
   if (g_exception.used > 0) {
     message.add(": no handler for ").add(g_exception.view());
   }
+}
+
+/// Lines of the text end between words where the terminal ends.
+template <size_t size>
+void add_wrapped(FixedText<size>& text, std::string_view line, size_t width) {
+  while (width > 0 && line.size() > width) {
+    const size_t space = line.rfind(' ', width);
+    if (space == std::string_view::npos || space == 0) {
+      break;
+    }
+    text.add(line.substr(0, space)).add("\n");
+    line.remove_prefix(space + 1);
+  }
+  text.add(line).add("\n");
 }
 
 void write_whole(int to, std::string_view text) {
@@ -114,7 +130,12 @@ void tell(const Message& message) {
   FixedText<4096> text;
   const char* to = std::getenv("MEGAHOST_ERROR_FD");
   if (to == nullptr) {
-    text.add("error: ").add(message.view()).add("\nhelp: ").add(kHint).add("\n");
+    Message whole;
+    whole.add("error: ").add(message.view());
+    add_wrapped(text, whole.view(), static_cast<size_t>(g_width));
+    add_wrapped(
+        text, FixedText<256>().add("help: ").add(kHint).view(), static_cast<size_t>(g_width)
+    );
     write_whole(STDERR_FILENO, text.view());
     return;
   }
@@ -181,6 +202,11 @@ void on_exit_of_plugin(int status, void*) {
 void name_crashes() {
   void* frame = nullptr;
   (void)backtrace(&frame, 1); // loads what it needs, which a handler may not
+
+  winsize window{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0) {
+    g_width = window.ws_col;
+  }
 
   static std::array<char, 1 << 16> stack; // a stack that has overflown cannot be used
   stack_t other{};

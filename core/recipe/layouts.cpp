@@ -171,7 +171,9 @@ std::string strategy_settings(
     const std::function<bool(MeshAxis axis)>& splits
 ) {
   std::vector<std::string> settings;
+  const Value* named = parallel.find("strategies"); // those that no key of theirs puts in force
   for (const Registry::Entry* strategy : in_order(strategies)) {
+    const size_t before = settings.size();
     for (const Field& field : strategy->schema.fields) {
       const Value* value = parallel.find(field.name);
       const bool matters = !field.degree && (!field.along || splits(*field.along));
@@ -180,6 +182,14 @@ std::string strategy_settings(
       if (!words.empty() && std::ranges::find(settings, words) == settings.end()) {
         settings.push_back(std::move(words));
       }
+    }
+    const auto names = named != nullptr ? named->as_array() : Value::Array();
+    const bool asked = std::ranges::any_of(names, [&](const Value& name) {
+      return name.as_string() == strategy->name ||
+             name.as_string() == strategy->plugin->id + "/" + strategy->name;
+    });
+    if (asked && settings.size() == before && !strategy->in_force(parallel)) {
+      settings.push_back(strategy->name);
     }
   }
   return settings.empty() ? "" : ", " + join(settings);

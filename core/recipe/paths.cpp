@@ -60,6 +60,18 @@ RunPlaces run_places(const Value& tree) {
   return {checkpoints, run == checkpoints ? std::nullopt : std::optional(run)};
 }
 
+std::string checkpoints_of(const RunPlaces& places, const std::string& taken) {
+  const auto plain = [](const std::string& folder) { // without a slash at its end
+    return folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
+  };
+  if (!places.run) {
+    return taken;
+  }
+  const std::string name = fs::path(plain(taken)).filename();
+  const std::string first = fs::path(plain(*places.run)).filename();
+  return plain(places.checkpoints) + (name.starts_with(first) ? name.substr(first.size()) : "");
+}
+
 void change_paths(
     const Schema& schema, const std::function<Value(const Value& path)>& change, Table& ret_table
 ) {

@@ -37,4 +37,8 @@ struct RunPlaces {
 /// The places that a complete recipe's `checkpoint.dir` and `run_dir` name.
 [[nodiscard]] RunPlaces run_places(const Value& tree);
 
+/// The checkpoints of the run that the folder `taken` keeps, which may be numbered after the one that
+/// the recipe names ("runs/a-2"): their folder has the same number.
+[[nodiscard]] std::string checkpoints_of(const RunPlaces& places, const std::string& taken);
+
 } // namespace mh

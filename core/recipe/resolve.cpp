@@ -359,6 +359,15 @@ private:
           std::make_shared<const Source>(Source{"this machine", "", "machine"});
       top.set("precision", precision);
     }
+    if (const Value* run = top.find("run_dir"); run && scheme_of(run->as_string())) {
+      problems_.push_back(
+          {run->origin,
+           "run_dir",
+           "run_dir is " + to_text(*run) + ", expected a folder of this machine",
+           "",
+           "recipe, log and metrics are files; checkpoint.dir may lie in a store"}
+      );
+    }
     Table& batch = top.find("batch")->as_table();
     if (!loaded_.merged.find_path("batch.global")) {
       batch.set("global", batch.find("micro")->as_integer() * data_degree());

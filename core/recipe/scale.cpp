@@ -238,7 +238,7 @@ Layer check_layer(const Value& tree, const PluginLookup& plugins) {
       {"head_dim", kHeadDim},
       {"ffn_hidden", kHidden * 5 / 2},
       {"vocab", 503}};
-  Table small{{"seq_length", kSeq}};
+  Table small{{"use", *tree.find_path("model.use")}, {"seq_length", kSeq}}; // --set may change it
   for (const auto& [field, size] : sizes) {
     if (model.find(field) != nullptr) {
       small.set(field, size);

@@ -79,7 +79,7 @@ std::string type_name(const Field& field) {
   case FieldType::integer_or_string:
     return field.list ? "list of integers or strings" : "integer";
   case FieldType::plugin:
-    return "name";
+    return "name, or a table of `use` and options";
   case FieldType::table:
     return field.list ? "list of tables" : "table";
   case FieldType::any:

@@ -127,6 +127,10 @@ int64_t BatchLayout::tokens_per_sample() const {
   return sum;
 }
 
+int64_t samples_of(const Corpus& corpus, Split split) {
+  return in_plugin(corpus, "size", [&] { return corpus.size(split); });
+}
+
 std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout) {
   std::vector<Batch> batches;

@@ -33,6 +33,9 @@ struct BatchLayout {
   [[nodiscard]] int64_t global() const { return micro * microbatches * data_ranks; }
 };
 
+/// The samples of one epoch of a split (Corpus::size); an error names the corpus's plugin.
+[[nodiscard]] MH_API int64_t samples_of(const Corpus& corpus, Split split);
+
 /// The microbatches of one step on this rank, in host memory. Microbatch m holds the samples
 /// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, in the order of Megatron.
 ///

@@ -128,7 +128,8 @@ void close_run(
       const NextCommand next = train_on();
       log.line(line("run", next.anew) + next.options + "   # " + next.comment);
     }
-    const bool validates = session.corpus->size(Split::valid) > 0; // eval's own choice of a split
+    const bool validates =
+        samples_of(*session.corpus, Split::valid) > 0; // eval's own choice of a split
     log.line(
         line("eval") + " --weights " + shell_word(saves) + (validates ? "" : " --split train") +
         "   # measure it"

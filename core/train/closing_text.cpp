@@ -11,7 +11,7 @@ namespace mh {
 std::optional<ClosingText> closing_text(const Session& session, const ClosingTextOptions& options) {
   constexpr int64_t kPromptTokens = 24;
   const auto start = std::chrono::steady_clock::now();
-  const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
+  const auto split = samples_of(*session.corpus, Split::valid) > 0 ? Split::valid : Split::train;
   const auto sample =
       in_plugin(*session.corpus, "sample", [&] { return session.corpus->sample(split, 0); });
   const auto found = sample.find("tokens");

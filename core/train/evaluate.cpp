@@ -9,7 +9,7 @@ namespace mh {
 
 void require_evaluation(const Session& session) {
   const auto& train = session.recipe.train;
-  if (train.eval_interval > 0 && session.corpus->size(Split::valid) == 0) {
+  if (train.eval_interval > 0 && samples_of(*session.corpus, Split::valid) == 0) {
     throw Error(
         "train.eval_interval asks for evaluation, but the validation split holds no sample (" +
             session.corpus->summary() + ")",
@@ -24,7 +24,7 @@ std::string_view name_of(Split split) {
 }
 
 std::string repeated_samples(const Session& session, Split split) {
-  const int64_t size = session.corpus->size(split);
+  const int64_t size = samples_of(*session.corpus, split);
   const int64_t wanted = session.recipe.train.eval_iters * session.layout().global();
   const bool whole = session.corpus->evaluation() == Corpus::Evaluation::whole;
   if (size == 0 || wanted <= size || whole) {
@@ -134,7 +134,7 @@ Evaluated evaluate(
 ) {
   auto parts = session.corpus->parts(split);
   if (parts.empty()) {
-    parts.push_back({"", 0, session.corpus->size(split)});
+    parts.push_back({"", 0, samples_of(*session.corpus, split)});
   }
   std::vector<SampleRange> ranges;
   Evaluated evaluated;

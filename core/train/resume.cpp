@@ -132,10 +132,10 @@ std::string data_fingerprint(const Session& session) {
   const Corpus& corpus = *session.corpus;
   std::string sizes;
   for (const Split split : {Split::train, Split::valid, Split::test}) {
-    sizes += (sizes.empty() ? "" : ", ") + std::to_string(corpus.size(split));
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(samples_of(corpus, split));
   }
   uint32_t sum = 0;
-  for (int64_t i = 0; i < std::min(kSamples, corpus.size(Split::train)); ++i) {
+  for (int64_t i = 0; i < std::min(kSamples, samples_of(corpus, Split::train)); ++i) {
     const Sample sample =
         in_plugin(corpus, "sample", [&] { return corpus.sample(Split::train, i); });
     for (const auto& [name, array] : sample) {

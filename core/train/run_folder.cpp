@@ -1,6 +1,7 @@
 #include "core/train/run_folder.hpp"
 
 #include "core/checkpoint/detect_format.hpp"
+#include "core/recipe/paths.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
@@ -74,13 +75,7 @@ fs::path run_folder(const fs::path& wanted, bool resume, bool named) {
 }
 
 Path checkpoint_folder(const Recipe& recipe, const fs::path& taken) {
-  if (!recipe.run_dir) {
-    return taken;
-  }
-  const std::string name = plain_folder(taken).filename();
-  const std::string first = plain_folder(recipe.run_folder()).filename();
-  const std::string number = name.starts_with(first) ? name.substr(first.size()) : "";
-  return plain_folder(recipe.checkpoint.dir).string() + number;
+  return checkpoints_of({recipe.checkpoint.dir, recipe.run_dir}, taken);
 }
 
 void require_no_checkpoint(

@@ -3,6 +3,7 @@
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/model/outline.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/train/named_tokenizer.hpp"
@@ -223,7 +224,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
         "rounds_stochastically() says that it does"
     );
   }
-  for (const auto& state : optimizer->state()) {
+  for (const auto& state : in_plugin(*optimizer, "state", [&] { return optimizer->state(); })) {
     const bool large = state.shape.empty(); // others may stay in float32
     if (dtype != at::kFloat && large && state.dtype != dtype) {
       throw Error(
@@ -347,7 +348,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
 
 int64_t Session::layers() const {
   return pipeline == nullptr
-             ? architecture->layers()
+             ? layer_count(*architecture)
              : stage_layers(stages, pipeline->args(), mesh.coordinate(MeshAxis::pp));
 }
 

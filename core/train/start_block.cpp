@@ -3,6 +3,7 @@
 #include "core/base/number_text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/model/outline.hpp"
 #include "core/train/layout_settings.hpp"
 #include "megahost/abi.hpp"
 
@@ -52,7 +53,7 @@ std::string layout_text(const Session& session, Host& host) {
 
 std::string model_text(const Session& session) {
   std::string text = session.recipe.model.use + ", " +
-                     counted(session.architecture->layers(), "layer") + ", " +
+                     counted(layer_count(*session.architecture), "layer") + ", " +
                      grouped(session.model->global_elements()) + " parameters";
   const int64_t vocab = session.architecture->vocab();
   if (session.padded_vocab() != vocab) {

@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-TYPE = re.compile(r"^(template\s*<[^\n]*>\s*\n)?(?:enum class|enum|struct|class)\s+(?:MH_API\s+)?([A-Z]\w*)\s*(?:final\s*)?(?::[^:][^;{]*)?\{",
+TYPE = re.compile(r"^(template\s*<[^\n]*>\s*\n)?(?:enum class|enum|struct|class|union)\s+(?:\[\[[^\]]*\]\]\s*|MH_API\s+)*([A-Z]\w*)\s*(?:final\s*)?(?::[^:][^;{]*)?\{",
                   re.MULTILINE)
 ALIAS = re.compile(r"^(template\s*<[^\n]*>\s*\n)?using\s+([A-Z]\w*)\s*=", re.MULTILINE)
 HEADERS = (".hpp", ".cuh")
@@ -17,8 +17,8 @@ def names(form, text):
     return {name for template, name in form.findall(text) if template.replace(" ", "").strip() != "template<>"}
 
 
-example = "class A : public B {\n};\nusing C = int;\n  struct Nested {};\ntemplate <>\nstruct D<int> {};"
-assert names(TYPE, example) == {"A"} and names(ALIAS, example) == {"C"}
+example = "class [[nodiscard]] MH_API A : public B {\n};\nunion E {\n};\nusing C = int;\n  struct Nested {};\ntemplate <>\nstruct D<int> {};"
+assert names(TYPE, example) == {"A", "E"} and names(ALIAS, example) == {"C"}
 
 root = pathlib.Path(sys.argv[1])
 places = collections.defaultdict(list)

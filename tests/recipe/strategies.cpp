@@ -320,6 +320,10 @@ TEST_CASE("a storage takes options, and a run that saves there has a run folder 
   CHECK_FALSE(subject.resolved("").recipe.storage.has_value());
   CHECK(holds(subject.refused("storage = \"valt\""), "did you mean `vault`?"));
   CHECK(holds(subject.refused("storage = { use = \"vault\", rot = 1 }"), "unknown option `rot`"));
+  CHECK(holds(
+      subject.refused("run_dir = \"vault://a\""),
+      "run_dir is \"vault://a\", expected a folder of this machine"
+  ));
   for (const char* line : {"checkpoint.dir = \"valt://a\"", "plugins = [\"valt://a\"]"}) {
     const std::string wrong = subject.refused(line);
     CHECK(holds(wrong, "storage of \"valt://a\" is \"valt\", expected the name of a plugin"));
@@ -372,7 +376,7 @@ TEST_CASE("a launcher takes options, and is resolved before the rest of the reci
   ));
   CHECK(holds(refused("launcher = \"flok\""), "did you mean `flock`?"));
   CHECK(holds(refused("launcher = { port = 1 }"), "launcher has options, but no `use`"));
-  CHECK(holds(refused("launcher = 7"), "launcher is 7, expected a name"));
+  CHECK(holds(refused("launcher = 7"), "launcher is 7, expected a name, or a table of `use`"));
 
   CHECK(holds(
       subject.explained(lines, "launcher.port"),

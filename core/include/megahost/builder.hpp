@@ -37,6 +37,7 @@ struct ModelChunk {
   friend bool operator==(const ModelChunk&, const ModelChunk&) = default;
 };
 
+class DeferredValues;
 class Fp8State;
 
 /// How GEMMs in FP8 find the scales of their operands.
@@ -127,8 +128,12 @@ public:
   /// Initial values come from `ParamSpec::init` alone: under ZeRO-3 they are made later, and only
   /// in part.
   ///
-  /// Throws:  mh::Error if something has written into the value of a parameter made here
+  /// Throws:  mh::Error if something has written into the value of a parameter made here, or keeps a
+  ///          view of one that is made later
   void refuse_written_values() const;
+
+  /// Makes the values that were put off while a block was made.
+  void make_values(DeferredValues& deferred);
 
   /// The names that `shared` was asked for.
   [[nodiscard]] const std::vector<std::string>& shared_names() const { return shared_names_; }
@@ -167,7 +172,7 @@ private:
   struct Made {
     const Parameter* parameter;
     int64_t version;
-    double first;
+    at::Tensor memory; ///< the memory of a value that is made later
   };
 
   ParameterStore& store_;

@@ -101,7 +101,8 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
     try {
       splits_[part] = Mixture(config_, args_, split, sources_, datasets_);
     } catch (const Error& error) {
-      if (split == Split::train) { // a run without evaluation needs no validation split
+      if (split == Split::train &&
+          !args.whole_splits) { // a run without evaluation needs no validation split
         throw;
       }
       lacks_[part] = error;

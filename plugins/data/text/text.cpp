@@ -131,19 +131,23 @@ std::vector<int32_t> TextCorpus::ids_of(const TextFile& file, uint64_t wanted) {
 
 void TextCorpus::share_out(const std::vector<Document>& documents) {
   const auto needed = static_cast<uint64_t>(args_.seq_length) + 1;
-  if (tokens_.size() < (args_.whole_splits ? 2 : needed)) {
+  const uint64_t least = args_.whole_splits ? 2 : needed;
+  if (tokens_.size() < least) {
     throw Error(
         (tokens_.size() == 0 ? "the corpus is empty: " : "the corpus is shorter than one sequence: "
         ) + found() +
-            ", and model.seq_length " + std::to_string(args_.seq_length) + " needs " +
-            thousands(needed),
-        "give more text in data.paths, or lower model.seq_length",
+            (args_.whole_splits
+                 ? ", and a loss needs "
+                 : ", and model.seq_length " + std::to_string(args_.seq_length) + " needs ") +
+            thousands(least),
+        args_.whole_splits ? "give more text in data.paths"
+                           : "give more text in data.paths, or lower model.seq_length",
         exit_code::data
     );
   }
   slices_ =
       split_documents(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
-  if (args_.split[0] > 0 && size(Split::train) == 0) {
+  if (args_.split[0] > 0 && !args_.whole_splits && size(Split::train) == 0) {
     throw too_short(Split::train); // the others are refused when they are asked for
   }
 }

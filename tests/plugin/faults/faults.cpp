@@ -96,6 +96,11 @@ public:
     fault("constructor");
   }
 
+  int64_t layers() const override {
+    fault("layers");
+    return Decoder::layers();
+  }
+
   std::unique_ptr<mh::Block> layer(int64_t index, mh::Builder& builder) const override {
     auto block = Decoder::layer(index, builder);
     if (index == 0) {
@@ -110,7 +115,10 @@ class Descent : public Plain<mh::Optimizer> {
 public:
   Descent(const None&, const Args&) {}
 
-  std::vector<mh::StateSpec> state() const override { return {}; }
+  std::vector<mh::StateSpec> state() const override {
+    fault("state");
+    return {};
+  }
 
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
     fault("update");
@@ -123,6 +131,11 @@ public:
 class Zeros : public OneDocument {
 public:
   using OneDocument::OneDocument;
+
+  int64_t size(mh::Split split) const override {
+    fault("size");
+    return OneDocument::size(split);
+  }
 
   mh::Sample sample(mh::Split split, int64_t index) const override {
     if (index > 4) { // in the thread that reads ahead

@@ -60,9 +60,11 @@ SAID = {
     "no-fast-math": "it was compiled with -ffast-math",
     "no-fast-math:linked": "flush denormal numbers to zero",
     "conditions-known": "its conditions ask for parallel.tensr, a key that no plugin here declares",
+    "conditions-known:searched": "its searched() tries colour, a key that it does not declare",
     "values-finite:silent": "it threw sound::Silent",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",
+    "layouts-match:changing": "layers.0: `hidden` is not the same when the block runs again on the same input",
     "layouts-match:mixing": "layers.0: a token's row of its `hidden` depends on other tokens' rows",
     "layouts-match:host": "the step reads a tensor's value on the host",
     "meta-device": f"reads a tensor's value on the host {BLOCK}, which a plan does not have (aten::_local_scalar_dense)",
@@ -119,6 +121,11 @@ def runs(folder):
         (pathlib.Path(temporary) / "small.toml").write_text(SMALL.format(plugin=(folder / "faulty.so").resolve()))
         expect("layouts-match:mixing", 6, SAID["layouts-match:mixing"], "run", "small.toml", "--run-dir", "mixed", "--checking",
                "--nproc", "2", "--set", "parallel.context=2")
+        # A search tries a strategy's key that is about no axis, and names one that it does not declare.
+        search = ("plan", "small.toml", "--on", "h100", "--search", "--gpus", "2")
+        expect("", 0, "", *search)
+        expect("conditions-known:searched", 2, "the strategy placed of plugin org.megahost.faulty searches parallel.colour, a key that "
+               "it does not declare", *search)
         plugin = str((folder / "faulty.so").resolve())
         for key in "model.hiden", "hidden":
             expect("", 2, f"--set {key}: nothing in {plugin} takes it", "plugins", "check", plugin, "--set", f"{key}=16")

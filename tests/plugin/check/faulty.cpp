@@ -8,6 +8,7 @@
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
+#include "megahost/layout_search.hpp"
 #include "megahost/lr_schedule.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/nn/tokens_before.hpp"
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -139,6 +141,10 @@ public:
     }
     if (fault("layouts-match:mixing") && context.mesh().size(mh::MeshAxis::cp) > 1) {
       x = x + 0.01 * x.mean(0, /*keepdim=*/true);
+    }
+    if (fault("layouts-match:changing")) {
+      static std::atomic<int> calls{0};
+      x = x * (1 + 1e-3 * (calls++ % 7));
     }
     if (fault(":shifted")) { // each token's row takes part of the one before it, whoever holds that
       x = x + 0.1 * at::constant_pad_nd(x, {0, 0, 0, 0, 1, 0}).narrow(0, 0, x.size(0));
@@ -305,14 +311,27 @@ public:
   }
 };
 
-class Placed : public Plain<mh::Strategy> {
+class Placed : public mh::Strategy {
 public:
+  struct Config {
+    bool mark = false;
+  };
+
+  static void fields(mh::Fields<Config>& f) {
+    f.add("mark", &Config::mark, "is about no axis of ranks");
+  }
+
+  static std::vector<mh::Table> searched(const mh::SearchFacts&) {
+    const char* key = fault("conditions-known:searched") ? "colour" : "mark";
+    return {{{key, false}}, {{key, true}}};
+  }
+
   static void conditions(mh::Conditions& c) {
     const char* degree = fault("conditions-known") ? "parallel.tensr" : "parallel.tensor";
     c.divides("model.heads", degree, "heads are split");
   }
 
-  Placed(const None&, const Args&) {}
+  Placed(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {
     rules.features.push_back({mh::axis::mlp, mh::MeshAxis::tp});

@@ -111,13 +111,19 @@ Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defa
   return tree;
 }
 
-/// Settings that `megahost plan` tries are of keys that the plugin declares.
-void check_searched(const Registry::Entry& entry) {
+/// Settings that `megahost plan` tries are of keys that are there: a strategy's are its own, others'
+/// those of their section.
+void check_searched(const Registry::Entry& entry, const std::vector<std::string>& known) {
+  const std::string section(info(entry.kind).section);
   SearchFacts facts{.world = 8, .ranks_per_node = 8, .seq_length = 64, .layers = 8};
   facts.shape.dp = facts.world;
   for (const Table& settings : entry.searched(facts)) {
     for (const auto& setting : settings) {
-      if (entry.schema.find(setting.key) == nullptr) {
+      const std::string key = section + "." + setting.key;
+      const bool there = entry.kind == Kind::strategy
+                             ? entry.schema.find(setting.key) != nullptr
+                             : std::find(known.begin(), known.end(), key) != known.end();
+      if (!there) {
         fail(
             "its searched() tries " + setting.key + ", a key that it does not declare",
             "name keys of its own fields()"
@@ -131,14 +137,8 @@ void check_searched(const Registry::Entry& entry) {
 
 /// A condition on a key that no plugin declares never fires, which a run does not say.
 void conditions_known(const Case& c) {
-  if (c.entry->searched) {
-    check_searched(*c.entry);
-  }
   if (!c.entry->conditions && !c.entry->searched) {
     not_applicable("it has no conditions on whole recipes");
-  }
-  if (!c.entry->conditions) {
-    return;
   }
   Host host;
   merge_built_in(host);
@@ -149,6 +149,12 @@ void conditions_known(const Case& c) {
     plugins.insert(plugins.end(), some.begin(), some.end());
   }
   const auto known = known_keys(plugins);
+  if (c.entry->searched) {
+    check_searched(*c.entry, known);
+  }
+  if (!c.entry->conditions) {
+    return;
+  }
   SectionSchemas schemas = section_schemas(host.known(Kind::strategy));
   for (const Registry::Entry* entry : host.known(Kind::architecture)) { // for layer_keys
     schemas["model"] = with_plugin(schemas["model"], entry->schema);

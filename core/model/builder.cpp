@@ -199,7 +199,8 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
   at::Tensor memory;
   if (DeferredValues* deferred = DeferredValues::current()) {
     memory = at::full({kMemory}, kUnwritten, options());
-    parameter.value = memory.narrow(0, 0, 1).expand(leaf);
+    // No view to autograd, which would hold the memory for as long as the value lives.
+    parameter.value = memory.narrow(0, 0, 1).expand(leaf).variable_data();
     deferred->add(
         parameter.pieces.front().name,
         [pieces = parameter.pieces, inits, seed = args_.seed](const auto& zeros) {

@@ -165,13 +165,21 @@ std::string layout_words(const Value& parallel, const Schema& fields) {
   return join(settings);
 }
 
+bool is_named(const Value& parallel, const Registry::Entry& strategy) {
+  const Value* named = parallel.find("strategies");
+  const auto names = named != nullptr ? named->as_array() : Value::Array();
+  return std::ranges::any_of(names, [&](const Value& name) {
+    return name.as_string() == strategy.name ||
+           name.as_string() == strategy.plugin->id + "/" + strategy.name;
+  });
+}
+
 std::string strategy_settings(
     const Value& parallel,
     const std::vector<const Registry::Entry*>& strategies,
     const std::function<bool(MeshAxis axis)>& splits
 ) {
   std::vector<std::string> settings;
-  const Value* named = parallel.find("strategies"); // those that no key of theirs puts in force
   for (const Registry::Entry* strategy : in_order(strategies)) {
     const size_t before = settings.size();
     for (const Field& field : strategy->schema.fields) {
@@ -183,12 +191,8 @@ std::string strategy_settings(
         settings.push_back(std::move(words));
       }
     }
-    const auto names = named != nullptr ? named->as_array() : Value::Array();
-    const bool asked = std::ranges::any_of(names, [&](const Value& name) {
-      return name.as_string() == strategy->name ||
-             name.as_string() == strategy->plugin->id + "/" + strategy->name;
-    });
-    if (asked && settings.size() == before && !strategy->in_force(parallel)) {
+    if (settings.size() == before && is_named(parallel, *strategy) &&
+        !strategy->in_force(parallel)) {
       settings.push_back(strategy->name);
     }
   }

@@ -31,6 +31,9 @@ all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, i
 /// and how; empty if nothing. `fields`: those of `parallel` (shared_schema).
 [[nodiscard]] std::string layout_words(const Value& parallel, const Schema& fields);
 
+/// Whether `parallel.strategies` names a strategy, "mine" or "org.example.mine/mine".
+[[nodiscard]] bool is_named(const Value& parallel, const Registry::Entry& strategy);
+
 /// ", sequence, zero 3": what these strategies are told besides degrees, of axes that `splits` says
 /// have more than one rank; empty if nothing.
 [[nodiscard]] std::string strategy_settings(

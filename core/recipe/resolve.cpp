@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/language/problem.hpp"
+#include "core/recipe/layouts.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/sweep.hpp"
@@ -13,8 +14,6 @@
 namespace mh {
 
 namespace {
-
-using Strings = std::vector<std::string>;
 
 class Resolver {
 public:
@@ -291,7 +290,8 @@ private:
   /// A path NAME://... lies in the storage of that name.
   void check_scheme(const Value& path) {
     const auto scheme = path.is_string() ? scheme_of(path.as_string()) : std::nullopt;
-    const std::vector<std::string> names = scheme ? lookup_.names(Kind::storage) : Strings();
+    const std::vector<std::string> names =
+        scheme ? lookup_.names(Kind::storage) : std::vector<std::string>();
     if (scheme && std::find(names.begin(), names.end(), *scheme) == names.end()) {
       const std::string says = "storage of " + to_text(path) + " is";
       unknown_plugin(Kind::storage, "storage", says, std::string(*scheme), path.origin);
@@ -449,15 +449,8 @@ private:
         read_mechanism(field.mechanism, *value, parallel);
       }
     }
-    const Value* named = section.find("strategies");
     for (const Registry::Entry* strategy : strategies_) {
-      const bool asked =
-          named &&
-          std::any_of(named->as_array().begin(), named->as_array().end(), [&](const Value& name) {
-            return name.as_string() == strategy->name ||
-                   name.as_string() == strategy->plugin->id + "/" + strategy->name;
-          });
-      if (asked || strategy->in_force(section)) {
+      if (is_named(section, *strategy) || strategy->in_force(section)) {
         parallel.strategies.push_back(strategy->name);
       }
     }

@@ -77,8 +77,10 @@ std::span<const Term> glossary() {
        "`optimizer.clip_grad` sets the limit; 0 does not clip."},
       {"HFU",
        {"hardware FLOPs utilization"},
-       "Hardware FLOPs utilization: the FLOP/s that a step executes, recomputed and padded ones included, "
-       "over the peak of the devices. No key sets it: megahost plan shows it next to MFU."},
+       "Hardware FLOPs utilization: the FLOP/s that a step executes, over the peak of the devices. "
+       "They are the model's own, those that are recomputed or padded, those within the chunks "
+       "of a recurrence, and the scores between the texts of a retriever's batch. No key sets it: "
+       "megahost plan shows it next to MFU."},
       {"in flight",
        {"microbatches in flight", "outstanding"},
        "Begun and not yet over: microbatches of a pipeline whose forward pass is done and whose "

@@ -169,7 +169,10 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
   if (resume_of(invocation, recipe) == Resume::yes) {
     const auto folder = resumed_folder(invocation, recipe);
     if (!std::filesystem::exists(folder)) {
-      require_checkpoint(*checkpoint_format(recipe, host), checkpoint_folder(recipe, folder));
+      const auto format = checkpoint_format(recipe, host);
+      require_checkpoint(*format, checkpoint_folder(recipe, folder), [&] {
+        return moved_run(recipe, *format, invocation.arguments.front());
+      });
     }
   }
 }

@@ -99,6 +99,7 @@ private:
   struct Break {
     size_t bytes = 0; ///< bytes of the row before the break, blank included; 0: no break
     bool behind_bar = false, command = false, comment = false;
+    bool in_word = false; ///< in a word, such as a pipeline layout, that may be longer than a row
   };
 
   void add_all(std::string_view text) {
@@ -130,6 +131,10 @@ private:
       if (behind_bar || !break_.behind_bar || 2 * column_ < width_) {
         break_ = {row_.size(), behind_bar, command_, comment_};
       }
+    }
+    const bool in_word = symbol == "|" && !row_.ends_with(" |") && !command_ && !quoted_;
+    if (in_word && (break_.bytes == 0 || break_.in_word)) {
+      break_ = {.bytes = row_.size(), .in_word = true};
     }
   }
 

@@ -122,13 +122,21 @@ std::string speed(const PlanReport& report) {
         plan.precision.c_str()
     );
     text += std::string("  counted: ") + kFlopsFormula +
-            "; HFU: what the step executes, with what is recomputed and padded\n";
+            "; HFU: all that the step executes, also what is recomputed or padded, or computed "
+            "within the chunks of a recurrence\n";
   }
   if (report.run_tokens) {
-    const double days = *report.run_tokens / plan.tokens_per_second() / 86400;
-    text += "  " + grouped(std::llround(*report.run_tokens / 1e9)) +
-            "B tokens: " + formatted(days >= 10 ? "%.0f" : "%.2g", days) + " days, " +
-            grouped(std::llround(days * 24 * static_cast<double>(plan.shape.world()))) +
+    const double tokens = *report.run_tokens;
+    const double seconds = tokens / plan.tokens_per_second(), days = seconds / 86400;
+    const double rank_hours = days * 24 * static_cast<double>(plan.shape.world());
+    const std::string count = tokens >= 1e10  ? grouped(std::llround(tokens / 1e9)) + "B"
+                              : tokens >= 1e9 ? formatted("%.1fB", tokens / 1e9)
+                                              : grouped(std::llround(tokens));
+    const std::string time = days >= 10  ? formatted("%.0f days", days)
+                             : days >= 1 ? formatted("%.1f days", days)
+                                         : duration_text(seconds);
+    text += "  " + count + " tokens: " + time + ", " +
+            (rank_hours >= 10 ? grouped(std::llround(rank_hours)) : formatted("%.2g", rank_hours)) +
             " rank-hours\n";
   }
   return text;

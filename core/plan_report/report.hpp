@@ -50,6 +50,7 @@ struct PlanReport {
 
 /// How MFU and HFU are counted.
 inline constexpr const char* kFlopsFormula =
-    "6 FLOPs per weight of a GEMM and token, and the pairs that attention's mask leaves";
+    "6 FLOPs per weight of a GEMM and token, the pairs that attention's mask leaves, and a "
+    "recurrence's GEMMs with its state";
 
 } // namespace mh

@@ -46,6 +46,7 @@ struct FixedText {
 // These are what the handler reads.
 int g_width = 0;                  // columns of the terminal that standard error is; 0: it is none
 FixedText<512> g_exception;       // that std::terminate was called for
+FixedText<1024> g_kept;           // what is said of work that is done; empty: it is not
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
 /// The plugin of the innermost frame of this thread that is a plugin's; null: none is.
@@ -129,9 +130,10 @@ void write_whole(int to, std::string_view text) {
 void tell(const Message& message) {
   FixedText<4096> text;
   const char* to = std::getenv("MEGAHOST_ERROR_FD");
-  if (to == nullptr) {
-    Message whole;
-    whole.add("error: ").add(message.view());
+  if (to == nullptr || g_kept.used > 0) {
+    FixedText<3072> whole;
+    whole.add(g_kept.used > 0 ? "warning: " : "error: ").add(message.view());
+    whole.add(g_kept.used > 0 ? "; " : "").add(g_kept.view());
     add_wrapped(text, whole.view(), static_cast<size_t>(g_width));
     add_wrapped(
         text, FixedText<256>().add("help: ").add(kHint).view(), static_cast<size_t>(g_width)
@@ -161,6 +163,9 @@ extern "C" void on_crash(int signal) {
       pause();
     }
   } // else a fault in here
+  if (g_kept.used > 0) {
+    _exit(0);
+  }
   for (const int crash : kCrashes) {
     std::signal(crash, SIG_DFL);
   }
@@ -179,7 +184,7 @@ void on_exit_of_plugin(int status, void*) {
   message.add("ended by exit(").add({digits.data(), end}).add(") in ");
   add_place(message, place);
   tell(message);
-  _exit(status == 0 ? exit_code::other : status);
+  _exit(g_kept.used > 0 ? 0 : status == 0 ? exit_code::other : status);
 }
 
 [[noreturn]] void on_terminate() {
@@ -224,6 +229,14 @@ void name_crashes() {
   }
   std::set_terminate(on_terminate);
   on_exit(on_exit_of_plugin, nullptr);
+}
+
+ForShow::ForShow(std::string_view kept) {
+  g_kept.add(kept);
+}
+
+ForShow::~ForShow() {
+  g_kept.used = 0;
 }
 
 } // namespace mh

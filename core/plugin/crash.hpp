@@ -9,6 +9,8 @@
 /// A rank says it to whoever started the ranks, who names the rank. The process then dies by the
 /// signal, as it would have.
 
+#include <string_view>
+
 namespace mh {
 
 /// Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT; std::terminate says the
@@ -16,5 +18,16 @@ namespace mh {
 ///
 /// Thread:  the main thread
 void name_crashes();
+
+/// While it lives, work is done and kept, and what runs is for show: a crash is a warning, and the
+/// process ends as a success.
+class ForShow {
+public:
+  /// `kept`: a sentence about the work, "the run is over and kept in runs/a"
+  explicit ForShow(std::string_view kept);
+  ~ForShow();
+  ForShow(const ForShow&) = delete;
+  ForShow& operator=(const ForShow&) = delete;
+};
 
 } // namespace mh

@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/crash.hpp"
 #include "core/records/goodput.hpp"
 #include "core/records/metrics.hpp"
 #include "core/train/closing_text.hpp"
@@ -76,6 +77,7 @@ void close_run(
 ) {
   const Recipe& recipe = session.recipe;
   const std::string saves = checkpoint_folder(recipe, folder).string();
+  const ForShow over("the run is over and kept in " + folder.string());
   const auto show = [&log](const char* what, const auto& action) {
     try {
       action();

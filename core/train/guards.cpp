@@ -40,6 +40,7 @@ std::string bad_numbers(const StepResult& result) {
 
 Guards::Guards(const Recipe& recipe)
     : options_(recipe.guards)
+    , fp16_(recipe.fp16)
     , losses_(static_cast<size_t>(recipe.guards.window)) {
   if (recipe.precision == "fp16") {
     scale_.emplace(recipe.fp16);
@@ -115,6 +116,23 @@ void Guards::rewound(const GuardState& saved, int64_t skipped_samples) {
   restore(saved);
   rewinds_ = rewinds;
   skipped_samples_ = skipped_samples;
+}
+
+std::string Guards::no_update_text(int64_t steps) const {
+  std::string text =
+      "no step changed the weights: all " + counted(steps, "step") + " of the run were skipped";
+  if (!scale_) {
+    return text + " (guards)";
+  }
+  if (fp16_.loss_scale) {
+    return text + formatted("; try a lower fp16.loss_scale than %.6g", *fp16_.loss_scale);
+  }
+  return text + formatted(
+                    "; the loss scale fell from %.6g to %.6g on the way: run longer, or begin at a "
+                    "lower fp16.initial_scale",
+                    fp16_.initial_scale,
+                    scale_->value()
+                );
 }
 
 GuardState Guards::state() const {

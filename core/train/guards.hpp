@@ -61,12 +61,16 @@ public:
 
   [[nodiscard]] int64_t skipped_samples() const { return skipped_samples_; }
 
+  /// The warning of a run of `steps` that skipped all of them: why, and what to do.
+  [[nodiscard]] std::string no_update_text(int64_t steps) const;
+
 private:
   [[nodiscard]] Judgement act(const std::string& action, std::string why);
   [[nodiscard]] Judgement overflow();
   [[nodiscard]] Judgement skip(std::string why, bool counts);
 
   Recipe::Guards options_;
+  Recipe::Fp16 fp16_;
   std::optional<LossScale> scale_;
   RobustZ losses_;
   int64_t skipped_ = 0;

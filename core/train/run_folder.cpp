@@ -108,6 +108,18 @@ other_checkpoint(const Recipe& recipe, const CheckpointFormat& format, const fs:
   return "";
 }
 
+std::string
+moved_run(const Recipe& recipe, const CheckpointFormat& format, const fs::path& recipe_file) {
+  const fs::path folder = recipe_file.parent_path();
+  if (recipe_file.filename() != kRecipeFile || folder.empty()) {
+    return "";
+  }
+  const auto steps = steps_of(format, checkpoint_folder(recipe, folder));
+  return !steps || steps->empty() ? ""
+                                  : "the run of this recipe was moved here: --resume --run-dir " +
+                                        folder.string() + " goes on with it";
+}
+
 std::vector<std::string>
 folder_notes(const fs::path& wanted, const fs::path& taken, bool resume, bool named) {
   const fs::path plain = plain_folder(wanted);

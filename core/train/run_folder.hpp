@@ -36,6 +36,12 @@ void require_no_checkpoint(
     const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& taken
 );
 
+/// A sentence about a recipe that a run keeps in its folder, while the folder that it names is
+/// another: the run was moved. Empty for other recipes.
+[[nodiscard]] std::string moved_run(
+    const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& recipe_file
+);
+
 /// Notes for the user if that is not the folder that was asked for; `named`: on the command line,
 /// and so when the run goes on.
 [[nodiscard]] std::vector<std::string> folder_notes(

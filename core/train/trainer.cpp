@@ -535,6 +535,9 @@ void Trainer::steps(TrainSummary& summary) {
   if (!finished) {
     log_->line("stopping at step " + std::to_string(progress_.step) + ": " + summary.reason);
   }
+  if (finished && progress_.step > 0 && updates_done().updates == 0) {
+    log_->line("warning: " + guards_.no_update_text(progress_.step));
+  }
   if (finished && recipe.train.eval_interval > 0 && evaluated_step_ != progress_.step) {
     timed("evaluation", [&] { evaluate(); });
   }

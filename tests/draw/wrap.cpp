@@ -24,6 +24,15 @@ TEST_CASE("a word longer than the terminal stays whole") {
   CHECK(wrapped("/a/path/that/is/long", 12) == "/a/path/that/is/long");
 }
 
+TEST_CASE("a pipeline layout longer than the terminal is broken behind its bars") {
+  CHECK(
+      wrapped("layout embed+1|2|2|2|head, zero", 12) == "layout\n  embed+1|2|\n  2|2|head,\n  zero"
+  );
+  CHECK(wrapped("embed+1|2 and", 10) == "embed+1|2\n  and");
+  const std::string command = "  --set x=embed+1|2|2|2|head";
+  CHECK(wrapped(command, 16) == "  --set \\\n    x=embed+1|2|2|2|head");
+}
+
 TEST_CASE("fields of a step's line stay whole") {
   CHECK(
       wrapped("step 1/9 | lm loss 2.5 | 12 ms | 3,000 tokens/s | ETA 5s", 30) ==

@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -171,6 +172,57 @@ TEST_CASE("recomputation executes more, and what ranks pad") {
   const auto hidden = static_cast<double>(padded->model.options.find("hidden")->as_integer());
   const double more = 6 * hidden * 21 * 8 * 96;
   CHECK(flops.executed - flops.model == doctest::Approx(more).epsilon(1e-9));
+}
+
+TEST_CASE("hybrids execute the GEMMs within chunks of a recurrence as well") {
+  constexpr double kTokens = 8 * 96, kChunk = 32, kDim = 8, kState = 16, kGroups = 2;
+  for (const char* layout : {"", "data=2", "pipeline=2"}) {
+    const Recipe recipe = small_recipe(
+        {"data.use=mock",
+         "model.use=hybrid",
+         "model.pattern=\"M*\"",
+         "model.vocab=1024",
+         "model.seq_length=96",
+         "batch.global=8",
+         "model.mamba_head_dim=8",
+         "model.mamba_groups=2",
+         "model.mamba_state=16",
+         "model.mamba_chunk=32"},
+        layout
+    );
+    const Counted flops = count(recipe);
+    const auto of_model = [&](const char* key) {
+      return static_cast<double>(recipe.model.options.find(key)->as_integer());
+    };
+    const double mixers = std::ceil(of_model("layers") / 2); // every other layer, from the first on
+    const double inner = of_model("mamba_heads") * kDim;     // numbers of a token
+    // The scores of a chunk's tokens and their product with what the tokens bring, three times each;
+    // the backward pass makes the scores again.
+    const double scores = 2 * kTokens * kChunk * kGroups * kState;
+    const double product = 2 * kTokens * kChunk * inner;
+    CHECK(
+        flops.executed - flops.model ==
+        doctest::Approx(mixers * (4 * scores + 3 * product)).epsilon(1e-9)
+    );
+  }
+}
+
+TEST_CASE("retrievers execute the scores between the texts of a batch as well") {
+  const Recipe recipe = small_recipe(
+      {"model.use=retriever",
+       "model.vocab=1024",
+       "model.projection_dim=24",
+       "model.query_length=32",
+       "data.use=ict",
+       "data.paths=[\"absent\"]", // a plan reads no text
+       "tokenizer.use=byte",
+       "tokenizer.special=true",
+       "batch.global=8",
+       "batch.micro=8"},
+      ""
+  );
+  const Counted flops = count(recipe);
+  CHECK(flops.executed - flops.model == doctest::Approx(6 * 8 * 8 * 24).epsilon(1e-9));
 }
 
 } // namespace flops_tests

@@ -195,4 +195,9 @@ TEST_CASE("float16 overflows lower the scale and skip, at the lowest scale only 
   CHECK(last.verdict == mh::Verdict::stop);
   CHECK(last.why.find("the gradients overflow at loss scale 2") == 0);
   CHECK(guards.judge(result(kNan)).why == "the lm loss is nan"); // no scale mends that
+  CHECK(
+      guards.no_update_text(4) ==
+      "no step changed the weights: all 4 steps of the run were skipped; the loss scale fell from 8 "
+      "to 2 on the way: run longer, or begin at a lower fp16.initial_scale"
+  );
 }

@@ -153,6 +153,11 @@ public:
     fault("encode");
     return ByteIds::encode(text);
   }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    fault("decode");
+    return ByteIds::decode(ids);
+  }
 };
 
 } // namespace

@@ -27,7 +27,8 @@ struct Chart {
   std::string title;
   std::string x_label;
   bool from_zero = false; ///< the y axis shows zero
-  bool log_x = false;     ///< pictures have a logarithmic x axis; every x is above 0
+  bool log_x = false;     ///< pictures have a logarithmic x axis, without points at 0 and below
+  bool log_y = false;     ///< and y axis
   int width = 78;         ///< columns of the whole chart
   int height = 14;        ///< lines of the plot itself; title, axis and legend come on top
 };

@@ -30,11 +30,20 @@ int colour(Paint paint) {
   return static_cast<int>(i);
 }
 
-/// The panel with the x at which its points are drawn.
+void to_logarithms(std::vector<double>& values) {
+  for (double& value : values) {
+    value = std::log10(value);
+  }
+}
+
+/// The panel with the places at which its points are drawn.
 Panel drawn(Panel panel) {
   for (Series& series : panel.series) {
-    for (double& x : series.x) {
-      x = panel.chart.log_x ? std::log10(x) : x;
+    if (panel.chart.log_x) {
+      to_logarithms(series.x);
+    }
+    if (panel.chart.log_y) {
+      to_logarithms(series.y);
     }
   }
   return panel;
@@ -159,7 +168,7 @@ private:
   }
 
   void draw_axes(const Chart& chart) {
-    for (const auto& [at, label] : ticks(y_, 5)) {
+    for (const auto& [at, label] : chart.log_y ? log_ticks(y_) : ticks(y_, 5)) {
       text_ += format(R"(<path d="M%d %.1fh%d" class="grid"/>)", left_, y(at), kPlotWidth) + "\n" +
                text_at(left_ - 6, y(at) + 4, "label", "end", label);
     }

@@ -132,6 +132,7 @@ std::vector<Panel> panels_of(const std::vector<PointRun>& points, const SweepOpt
     if (measure.name == "loss" || measure.name == "lr" || measure.name == "gradient_norm" ||
         measure.name == "tokens_per_second") {
       panels.push_back(panel_of(measure, runs, /*window=*/1, /*letters=*/false));
+      panels.back().chart.log_y = measure.name == "lr"; // runs compare by ratios
     }
   }
   for (const std::string& key : keys_of(points, /*notes=*/false)) {

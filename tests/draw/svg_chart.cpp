@@ -79,6 +79,20 @@ TEST_CASE("on a logarithmic axis equal ratios are equal distances") {
   CHECK(places(false) == doctest::Approx(0.1).epsilon(0.02));
 }
 
+TEST_CASE("a logarithmic y axis leaves out zeros") {
+  mh::Panel one = panel("rate", {{.name = "a", .x = {0, 1, 2, 3}, .y = {0, 1e-4, 1e-3, 1e-2}}});
+  one.chart.log_y = true;
+  const std::string svg = mh::svg_charts("t", {one});
+  const std::regex line(R"re(<path d="M([0-9.]+) ([0-9.]+)L[0-9.]+ ([0-9.]+)L[0-9.]+ ([0-9.]+)")re"
+  );
+  std::smatch found;
+  REQUIRE(std::regex_search(svg, found, line));
+  const double first = std::stod(found[2]), second = std::stod(found[3]),
+               third = std::stod(found[4]);
+  CHECK(first - second == doctest::Approx(second - third).epsilon(0.01));
+  CHECK(svg.find(">0.001</text>") != std::string::npos);
+}
+
 TEST_CASE("a picture has a panel per chart, a line per series and one legend") {
   const mh::Series a{.name = "runs/a", .x = {1, 2, 3}, .y = {3, 2, 1}};
   const mh::Series b{.name = "runs/b", .x = {1, 2}, .y = {2, 2}, .paint = mh::Paint::yellow};

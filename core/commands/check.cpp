@@ -50,6 +50,18 @@ struct LayoutRow {
   }
 };
 
+/// "layers 4, hidden 120, heads 12, ...".
+std::string sizes_text(const Recipe& recipe) {
+  std::vector<std::string> sizes;
+  for (const char* field :
+       {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "seq_length"}) {
+    if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
+      sizes.push_back(std::string(field) + " " + to_text(*value));
+    }
+  }
+  return join(sizes);
+}
+
 /// The layouts that were asked for; of `all`, those that are not refused.
 std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subject, Host& host) {
   const int64_t ranks = number_option(invocation, "--nproc", 8, 1, kMostChecked);
@@ -69,6 +81,14 @@ std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subj
       rows.push_back({layout, recipe.parallel.ranks(), {}});
     } catch (const Error& error) {
       if (!all) {
+        if (std::string_view(error.what()).starts_with("model.")) {
+          const std::string sizes = sizes_text(subject.under({}).recipe);
+          throw Error(
+              error.what(),
+              "check trains a small model (" + sizes + "); --set model.KEY=N changes its sizes",
+              error.exit_code()
+          );
+        }
         throw;
       }
       if (refused.empty()) {
@@ -225,18 +245,11 @@ void print_head(
     size_t width,
     const std::vector<Precision>& precisions
 ) {
-  std::string sizes;
-  for (const char* field :
-       {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "seq_length"}) {
-    if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
-      sizes += ", " + std::string(field) + " " + to_text(*value);
-    }
-  }
   std::printf(
-      "%s%s; %zu layout%s against one rank: loss, gradients, gradient norm, values "
+      "%s, %s; %zu layout%s against one rank: loss, gradients, gradient norm, values "
       "after %lld steps\n  %s\n",
       recipe.model.use.c_str(),
-      sizes.c_str(),
+      sizes_text(recipe).c_str(),
       rows.size(),
       rows.size() == 1 ? "" : "s",
       static_cast<long long>(TrialOptions().steps),

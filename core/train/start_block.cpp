@@ -4,6 +4,7 @@
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/model/outline.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/train/layout_settings.hpp"
 #include "megahost/abi.hpp"
 
@@ -159,9 +160,17 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   if (recipe.parallel.pipeline > 1) {
     used.emplace_back(Kind::pipeline_schedule, recipe.parallel.schedule.use);
   }
+  used.emplace_back(Kind::device, recipe.device.use);
+  used.emplace_back(Kind::checkpoint_format, recipe.checkpoint.use);
+  if (recipe.launcher) {
+    used.emplace_back(Kind::launcher, recipe.launcher->use);
+  }
   std::vector<std::string> plugins;
   for (const auto& [kind, name] : used) {
     const auto& plugin = *host.require(kind, name).plugin;
+    if (plugin.file.empty()) {
+      continue; // of the program itself
+    }
     const std::string text = plugin.id + " " + plugin.version;
     if (std::find(plugins.begin(), plugins.end(), text) == plugins.end()) {
       plugins.push_back(text);
@@ -209,7 +218,8 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
   const double listed = session.device->peak_flops(session.dtype);
   const bool programs = session.device->as_program_device() != nullptr;
   const bool measures = measure && session.device->device().is_cpu() && !programs;
-  return listed > 0 ? DevicePeak{listed, "data sheet"}
+  const bool of_plugin = place_of(*session.device, "peak_flops").plugin != nullptr;
+  return listed > 0 ? DevicePeak{listed, of_plugin ? "as its plugin says" : "data sheet"}
          : measures ? DevicePeak{measure(session.dtype), "measured"}
                     : DevicePeak{};
 }

@@ -19,7 +19,7 @@ namespace mh {
 /// Sentences about options that do nothing here, or lose something.
 [[nodiscard]] std::vector<std::string> option_notes(const Session& session);
 
-/// FLOP/s of a device, and who says so: "data sheet", "measured". 0: not known.
+/// FLOP/s of a device, and who says so: "data sheet", "as its plugin says", "measured". 0: not known.
 struct DevicePeak {
   double flops = 0;
   std::string source{};

@@ -19,6 +19,16 @@ cp "$name"/build/*.so "$folder"
 megahost plugins show "$name" > show.out
 grep -q "org.example.$name 0.1.0" show.out || { echo "it is not found by its name"; cat show.out; exit 1; }
 
+# The start block lists plugins of all kinds.
+case "$1" in device | launcher)
+  megahost run "$name/$name.lua" --set train.iters=1 --run-dir one > one.out 2>&1
+  grep -q "^  plugins .* org.example.$name 0.1.0" one.out || { echo "the start block lacks it"; cat one.out; exit 1; }
+esac
+if [ "$1" = device ]; then
+  megahost run "$name/$name.lua" --set train.iters=1 --set device.peak=2e11 --run-dir two > two.out 2>&1
+  grep -q "^  device .*peak 0.2 TFLOP/s (as its plugin says)" two.out || { echo "the peak is not its own"; cat two.out; exit 1; }
+fi
+
 # A checkpoint format is listed, saves and resumes a run on ranks of another number, and is known by its folder.
 if [ "$1" = checkpoint_format ]; then
   recipe="$name/$name.lua"

@@ -150,9 +150,10 @@ int mh_run_command(const mh::Invocation& invocation) {
   } catch (const c10::OutOfMemoryError&) {
     return mh::report(std::bad_alloc());
   } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const bool placed = text.find(" of plugin ") != std::string::npos; // by mh::in_plugin
     return mh::report(std::runtime_error(
-        std::string("LibTorch: ") + error.what_without_backtrace() +
-        " (a bug in megahost or in a plugin)"
+        "LibTorch: " + text + (placed ? "" : " (a bug in megahost or in a plugin)")
     ));
   } catch (const std::exception& error) {
     return mh::report(error);

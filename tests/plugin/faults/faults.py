@@ -85,7 +85,7 @@ CASES = [
     ("thrown layer", (), 1, f"{MODEL} threw std::out_of_range in making of block layers.1: "),
     ("silent forward", (), 1, "Silent in forward of block layers.1\n"),
     ("int forward", (), 1, f"{MODEL} threw something that is no std::exception in forward of block layers.1\n"),
-    ("torch forward", (), 1, f"(in {FORWARD})"),
+    ("torch forward", (), 1, f"(in {FORWARD})\n"),
     ("segfault forward", TWO, 128 + 11, "rank"),  # "rank 1 of 2 was", or "all 2 ranks were"
     ("segfault forward", TWO, 128 + 11, f" ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
     ("terminate forward", TWO, 128 + 6,

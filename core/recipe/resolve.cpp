@@ -188,7 +188,30 @@ private:
       known.origin = section.origin;
     }
     schemas_[name] = schema;
-    return complete(schema, known, name, problems_, known_);
+    const size_t before = problems_.size();
+    Value part = complete(schema, known, name, problems_, known_);
+    for (size_t i = before; i < problems_.size(); ++i) {
+      name_owners(info, schema, problems_[i]);
+    }
+    return part;
+  }
+
+  /// If it is about an option that other plugins of the section take, it names them.
+  void name_owners(const PluginSectionInfo& info, const Schema& schema, Problem& ret_problem) {
+    const auto [section, option] = split_key(ret_problem.key);
+    if (section != info.name || schema.find(option) != nullptr) {
+      return;
+    }
+    std::vector<std::string> owners;
+    for (const Registry::Entry* entry : lookup_.known(info.kind)) {
+      if (const Field* field = entry->schema.find(option)) {
+        owners.push_back("`" + entry->name + "`");
+        ret_problem.note = ret_problem.key + ": " + field->doc;
+      }
+    }
+    if (!owners.empty()) {
+      ret_problem.label = "an option where " + section + ".use is " + join(owners, " or ");
+    }
   }
 
   /// The choices of a field of parts, closed: the recipe's architecture declares the others.

@@ -16,7 +16,7 @@ NOT_OURS = ("plugins/devices/pjrt/pjrt_c_api.h",)
 # Words that no sentence of a comment begins with, those that no comment begins with, and those that a sentence begins with
 # only as a clause, which a comma ends: "Where x is empty, y is."
 NEVER = re.compile(r"(?:^|[.!?] )(What|Of|Which|Whose|Who|Whom)\b")
-NOT_FIRST = re.compile(r"(That|Those|As)\b")
+NOT_FIRST = re.compile(r"(That|Those|As|The same (?:of|for|with|if|over|along))\b")
 CLAUSE = re.compile(r"(?:^|[.!?] )(Where)\b(?P<rest>[^.!?]*)")
 TRAILING = re.compile(r"///< (what|of|that|those|which|whose|who|as|where)\b|\S.*// of\b")
 TRAILING_SCRIPT = re.compile(r"\S.*\s(#|--) (of|that|those|which|whose|who) ")
@@ -27,12 +27,13 @@ IDIOM = re.compile(r"\b(nobody|somebody|dealt out|held against|holds? [^.,;]{,20
 def comments(path, text):
     """The comments of a source: (line number, text) of each paragraph, with the first one of a Python docstring."""
     line_of = re.compile(r"\s*# ?(?!!)(.*)" if path.suffix in HASHES else
-                         r"\s*--(?!\[|-) ?(.*)" if path.suffix == ".lua" else r"\s*///?(?!<|/) ?(.*)")
+                         r"\s*--(?!\[|-) ?(.*)" if path.suffix == ".lua" else r"\s*(?:///?(?!<|/)|/\*+(?![^/]*=\*/)) ?(.*?)(?:\*/)?")
     start, lines = 0, []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         comment = line_of.fullmatch(line)
         if comment and comment[1].strip():
-            start, lines = start if lines else number, [*lines, comment[1].strip()]
+            begun = re.sub(r"^(?:- |[@\\]\w+ )", "", comment[1].strip())
+            start, lines = start if lines else number, [*lines, begun]
         elif lines:
             yield start, " ".join(lines)
             lines = []
@@ -71,7 +72,8 @@ def check_the_check():
                        ("a.cpp", "/// Where checkpoints lie."), ("a.cpp", "// A rank that nobody\n// waits for."),
                        ("a.py", '    """What is left."""'), ("a.cpp", "int a; // of a start"),
                        ("core/a.cpp", 'f.add("seed", "of the order, unless given");'), ("a.py", "# As the other."), ("a.lua", "layers = 2, -- of the decoder"),
-                       ("a.toml", "# Of the decoder.\nlayers = 2"), ("megahost", "# What is built."), ("meson.build", "# What is built.")):
+                       ("a.hpp", "/* Of the rest. */"), ("a.hpp", "/// - of the run".replace("of", "Of")), ("a.hpp", "/// @brief Of the rest."),
+                       ("a.hpp", "/// The same of a tensor."), ("a.toml", "# Of the decoder.\nlayers = 2"), ("megahost", "# What is built."), ("meson.build", "# What is built.")):
         assert list(faults(pathlib.Path(name), text)), f"{name} {text!r} passes"
     for name, text in (("a.cpp", "/// The files of a run. Where it has none, it\n/// is empty."), ("a.cpp", "int a; // what it is"),
                        ("a.hpp", "/// A file\n/// Of which nothing is read."), ("a.py", 'text = "What a run wrote"'),

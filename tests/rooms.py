@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 CORE = pathlib.Path(sys.argv[1]) / "core"
-INCLUDE = re.compile(r'^#include "core/(\w+)/', re.MULTILINE)
-SOURCES = (".cpp", ".hpp", ".cu", ".cuh")
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]core/(\w+)/', re.MULTILINE)
+RELATIVE = re.compile(r'^\s*#\s*include\s*["<]\.', re.MULTILINE)
+SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".c", ".cc", ".h", ".inc")
 
 
 def sources(folder):
@@ -82,6 +83,9 @@ for room in rooms:
 
 folders = {path.name for path in CORE.iterdir() if path.is_dir() and path.name != "include"}
 assert folders == set(rooms), folders ^ set(rooms)
+
+for path in sources("."):
+    assert not RELATIVE.search(path.read_text()), f"{path} includes a file by its relative place, which hides its room"
 
 # Public headers are below all rooms.
 assert not included("include"), included("include")

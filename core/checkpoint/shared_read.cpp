@@ -152,8 +152,8 @@ private:
     return parts;
   }
 
-  /// The same for all ranks, and all ranks find the same: each file goes to the one that asks for
-  /// most of it; of those that ask for as much, to the one that reads least.
+  /// Chooses the rank that reads each file, on every rank alike: the one that asks for most of it;
+  /// of those that ask for as much, the one that reads least.
   void choose_readers() {
     std::map<size_t, std::vector<size_t>> files;
     for (size_t i = 0; i < boxes_.size(); ++i) {

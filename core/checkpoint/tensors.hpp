@@ -49,7 +49,7 @@ WrittenTensors write_outlined(
     Storage::Existing existing = Storage::Existing::refuse
 );
 
-/// The same of tensors that are there.
+/// Writes a safetensors file of tensors that are all in memory.
 WrittenTensors write_tensors(
     Storage& storage,
     const Path& path,

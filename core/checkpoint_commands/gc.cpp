@@ -158,9 +158,11 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
           exit_code::data
       );
     }
+    const std::string apart = checkpoints_apart(run);
     throw Error(
         run.string() + " holds no checkpoints",
-        "give the folder that megahost run named",
+        apart.empty() ? "give the folder that megahost run named"
+                      : "those of this run are in " + apart,
         exit_code::data
     );
   }

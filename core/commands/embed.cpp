@@ -51,7 +51,7 @@ embed_split(const Invocation& invocation, const Session& session, const Embedder
   if (all == 0) {
     throw Error(
         "the " + std::string(name_of(split)) + " split holds no sample (" +
-            session.corpus->summary() + ")",
+            summary_of(*session.corpus) + ")",
         "give it a share in data.split, choose another split by --split, or embed a --file",
         exit_code::data
     );

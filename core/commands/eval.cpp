@@ -94,7 +94,7 @@ std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
   return batches;
 }
 
-/// The same of all ids, without labels.
+/// One microbatch per row, of all its ids, without labels.
 std::vector<Batch> make_unlabelled(const std::vector<std::vector<int64_t>>& rows) {
   std::vector<Batch> batches;
   for (const auto& row : rows) {
@@ -251,7 +251,7 @@ void evaluate_samples(
   const std::string name(name_of(split));
   if (samples_of(*session.corpus, split) == 0) {
     throw Error(
-        "the " + name + " split holds no sample (" + session.corpus->summary() + ")",
+        "the " + name + " split holds no sample (" + summary_of(*session.corpus) + ")",
         "give data.split a larger " +
             std::string(
                 split == Split::train   ? "first"

@@ -105,7 +105,11 @@ ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from) 
 } // namespace
 
 int command_recipe_from_hf(const Invocation& invocation, Host& host) {
-  const std::string& given = invocation.arguments.front();
+  const fs::path argument = invocation.arguments.front();
+  const std::string given = // config.json stands for its folder
+      argument.filename() == "config.json"
+          ? (argument.parent_path() / ".").lexically_normal().string()
+          : argument.string();
   const ModelOfFolder from = model_of_folder(given, "", host);
   const std::string file =
       write_imported(invocation, host, import_folder(given, from), from.reading.file);

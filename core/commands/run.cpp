@@ -312,7 +312,7 @@ int command_run(const Invocation& invocation, Host& host) {
       ),
       .started =
           [&](const std::filesystem::path& folder) {
-            report_started();
+            report_phase(RankPhase::started);
             if (const auto server = train_job_server();
                 server && !(place && place->world.rank > 0)) {
               reports.emplace(*server, folder, host);

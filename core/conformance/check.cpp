@@ -158,7 +158,7 @@ std::vector<std::string> keys_of(const Registry& registry) {
   std::vector<std::string> keys;
   for (const auto& entry : registry.entries()) {
     for (const Field& field : entry.schema.fields) {
-      std::string key = std::string(info(entry.kind).section) + "." + field.name;
+      std::string key = option_path(entry.kind) + "." + field.name;
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
         keys.push_back(std::move(key));
       }

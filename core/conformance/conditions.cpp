@@ -3,8 +3,10 @@
 #include "megahost/conditions.hpp"
 
 #include "core/base/text.hpp"
+#include "core/conformance/instance.hpp"
 #include "core/conformance/tests.hpp"
 #include "core/recipe/sections.hpp"
+#include "core/recipe/tried.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/host.hpp"
@@ -15,11 +17,6 @@ namespace mh::check {
 
 namespace {
 
-/// The path of a plugin's keys: "optimizer", "parallel.schedule".
-std::string path_of(Kind kind) {
-  return kind == Kind::pipeline_schedule ? "parallel.schedule" : std::string(info(kind).section);
-}
-
 /// Every key that a recipe with these plugins may have, and the sections themselves; "" is no key
 /// (Conditions::degree_key).
 std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& plugins) {
@@ -27,7 +24,7 @@ std::vector<std::string> known_keys(const std::vector<const Registry::Entry*>& p
   keys.insert(keys.end(), section_names().begin(), section_names().end());
   keys.emplace_back();
   for (const Registry::Entry* entry : plugins) {
-    const std::string path = path_of(entry->kind);
+    const std::string path = option_path(entry->kind);
     keys.push_back(path + ".use");
     for (const Field& field : entry->schema.fields) {
       keys.push_back(path + "." + field.name);
@@ -52,7 +49,7 @@ bool is_known(
         [&](const Field& field) {
           const bool open = field.type == FieldType::table || field.type == FieldType::any ||
                             field.type == FieldType::plugin;
-          return open && key.starts_with(path_of(entry->kind) + "." + field.name + ".");
+          return open && key.starts_with(option_path(entry->kind) + "." + field.name + ".");
         }
     );
   });
@@ -103,7 +100,7 @@ Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defa
     }
   }
   for (const Registry::Entry* entry : plugins) {
-    Value* section = tree.find(path_of(entry->kind));
+    Value* section = tree.find(option_path(entry->kind));
     if (section != nullptr && section->is_table()) {
       fill(section->as_table(), entry->schema);
     }
@@ -111,25 +108,38 @@ Value whole_recipe(const std::vector<const Registry::Entry*>& plugins, bool defa
   return tree;
 }
 
-/// Settings that `megahost plan` tries are of keys that are there: a strategy's are its own, others'
-/// those of their section.
-void check_searched(const Registry::Entry& entry, const std::vector<std::string>& known) {
-  const std::string section(info(entry.kind).section);
+/// Settings that `megahost plan` tries are of keys that are there, with values that these take.
+void check_tried(const Registry::Entry& entry, Host& host) {
   SearchFacts facts{.world = 8, .ranks_per_node = 8, .seq_length = 64, .layers = 8};
   facts.shape.dp = facts.world;
-  for (const Table& settings : entry.searched(facts)) {
-    for (const auto& setting : settings) {
-      const std::string key = section + "." + setting.key;
-      const bool there = entry.kind == Kind::strategy
-                             ? entry.schema.find(setting.key) != nullptr
-                             : std::find(known.begin(), known.end(), key) != known.end();
-      if (!there) {
-        fail(
-            "its searched() tries " + setting.key + ", a key that it does not declare",
-            "name keys of its own fields()"
-        );
+  const SectionSchemas known = section_schemas(host.known(Kind::strategy));
+  const Schema& whole = known.at(std::string(info(entry.kind).section));
+  const auto check = [&](const std::vector<Table>& tried,
+                         const std::string& call,
+                         const Schema& others) {
+    const std::string fault = tried_fault(entry, tried, others);
+    if (!fault.empty()) {
+      fail(
+          "its " + call + "() " + fault, "name keys of its own fields(), and values that they take"
+      );
+    }
+  };
+  if (entry.searched) {
+    check(entry.searched(facts), "searched", entry.kind == Kind::strategy ? Schema() : whole);
+  }
+  Table section;
+  for (const Schema& schema : {whole, entry.schema}) {
+    for (const Field& field : schema.fields) {
+      if (!field.default_value.is_null()) {
+        section.set(field.name, field.default_value);
       }
     }
+  }
+  if (entry.changes) {
+    check(entry.changes(facts, section), "changes", whole);
+  }
+  if (entry.in_force) {
+    static_cast<void>(entry.in_force(section)); // which may throw
   }
 }
 
@@ -137,7 +147,7 @@ void check_searched(const Registry::Entry& entry, const std::vector<std::string>
 
 /// A condition on a key that no plugin declares never fires, which a run does not say.
 void conditions_known(const Case& c) {
-  if (!c.entry->conditions && !c.entry->searched) {
+  if (!c.entry->conditions && !c.entry->searched && !c.entry->changes && !c.entry->in_force) {
     not_applicable("it has no conditions on whole recipes");
   }
   Host host;
@@ -149,9 +159,7 @@ void conditions_known(const Case& c) {
     plugins.insert(plugins.end(), some.begin(), some.end());
   }
   const auto known = known_keys(plugins);
-  if (c.entry->searched) {
-    check_searched(*c.entry, known);
-  }
+  check_tried(*c.entry, host);
   if (!c.entry->conditions) {
     return;
   }
@@ -162,7 +170,13 @@ void conditions_known(const Case& c) {
   Facts facts;
   facts.world = 8;
   for (const bool defaults : {true, false}) {
-    const Value tree = whole_recipe(plugins, defaults);
+    Value tree = whole_recipe(plugins, defaults);
+    Value* section = tree.as_table().find(option_path(c.entry->kind));
+    if (section != nullptr && section->is_table()) {
+      for (const auto& option : given_options(c)) {
+        section->as_table().set(option.key, option.value);
+      }
+    }
     std::vector<Problem> problems;
     Conditions conditions(tree, facts, schemas, problems);
     c.entry->conditions(conditions);

@@ -123,7 +123,7 @@ Value invented(const Field& field) {
 }
 
 const Value* given(const Case& c, const std::string& field) {
-  return c.given.options.find_path(std::string(info(c.entry->kind).section) + "." + field);
+  return c.given.options.find_path(option_path(c.entry->kind) + "." + field);
 }
 
 /// Sizes of a model that a test trains in a moment, as --scale shrinks them.
@@ -289,6 +289,17 @@ bool made_up(const Case& c, const Field& field) {
   return field.required && given(c, field.name) == nullptr;
 }
 
+std::string option_path(Kind kind) {
+  return kind == Kind::pipeline_schedule ? "parallel.schedule" : std::string(info(kind).section);
+}
+
+bool has_given_options(const Case& c) {
+  const auto& fields = c.entry->schema.fields;
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& field) {
+    return given(c, field.name) != nullptr;
+  });
+}
+
 Table given_options(const Case& c) {
   Table options;
   for (const Field& field : c.entry->schema.fields) {
@@ -350,7 +361,7 @@ std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
     const Value options = Registry::checked(*c.entry, options_of(c));
     return std::unique_ptr<Base>(static_cast<Base*>(c.entry->make(options, &args)));
   } catch (const Error& error) {
-    const std::string section(info(c.entry->kind).section);
+    const std::string section = option_path(c.entry->kind);
     std::string lacking;
     for (const Field& field : c.entry->schema.fields) {
       if (made_up(c, field)) {
@@ -375,7 +386,9 @@ std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
           "; --set model.FIELD=VALUE gives others"
       );
     }
-    fail("it cannot be made from its defaults: " + std::string(error.what()), error.hint());
+    const std::string from =
+        has_given_options(c) ? "with the options of --set" : "from its defaults";
+    fail("it cannot be made " + from + ": " + std::string(error.what()), error.hint());
   }
 }
 

@@ -61,6 +61,12 @@ decltype(auto) with_interface(Kind kind, Run&& run) {
 template <class Base>
 [[nodiscard]] typename Base::Args arguments(uint64_t seed = 1234);
 
+/// The path of a kind's options in a recipe: "optimizer", "parallel.schedule".
+[[nodiscard]] std::string option_path(Kind kind);
+
+/// Whether --set gives options of the offer.
+[[nodiscard]] bool has_given_options(const Case& c);
+
 /// The options of --set, and a word for each other required field.
 [[nodiscard]] Table given_options(const Case& c);
 

@@ -3,6 +3,7 @@
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/tests.hpp"
+#include "core/mesh/launchers.hpp"
 #include "core/step/pipeline_lists.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
@@ -280,13 +281,10 @@ void world_consistent(const Case& c) {
   if (!world) {
     return; // it did not start this process
   }
-  const bool possible = world->rank >= 0 && world->rank < world->size && world->local_rank >= 0 &&
-                        world->local_rank < world->local_size && world->local_size <= world->size;
-  if (!possible) {
+  const std::string fault = world_fault(*world);
+  if (!fault.empty()) {
     fail(
-        "it says that this is rank " + std::to_string(world->rank) + " of " +
-            std::to_string(world->size) + ", local rank " + std::to_string(world->local_rank) +
-            " of " + std::to_string(world->local_size),
+        "it says that this is " + fault,
         "ranks begin at 0; return nothing where it did not start the process"
     );
   }

@@ -376,16 +376,21 @@ double norm_of(const std::map<std::string, at::Tensor>& tensors) {
   return std::sqrt(sum);
 }
 
+/// Tensors of fewer elements can be close to another format's by chance.
+constexpr int64_t kFewElements = 16;
+
 /// Keeps the difference that lies furthest beyond what is allowed.
 class Worst {
 public:
-  explicit Worst(double bound)
-      : bound_(bound) {}
+  /// `items`: losses of a step, whose roundings add up to those of all that is compared
+  Worst(double bound, double items)
+      : bound_(bound)
+      , times_(2 + 4 / std::sqrt(std::max(1.0, items))) {}
 
   void see(double difference, double rounding, const std::string& where) {
     const double infinite = std::numeric_limits<double>::infinity();
     difference = std::isfinite(difference) ? difference : infinite;
-    const double allowed = std::max(bound_, std::isfinite(rounding) ? 2 * rounding : 0);
+    const double allowed = std::max(bound_, std::isfinite(rounding) ? times_ * rounding : 0);
     if (found_.where.empty() || difference / allowed > found_.worst / found_.allowed) {
       found_ = {difference, allowed, where};
     }
@@ -394,7 +399,7 @@ public:
   [[nodiscard]] const TrialDifference& found() const { return found_; }
 
 private:
-  double bound_;
+  double bound_, times_;
   TrialDifference found_;
 };
 
@@ -459,7 +464,7 @@ kind_of(const TrialResult* result, const std::string& kind) {
 TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* rounding
 ) {
-  Worst worst(bound);
+  Worst worst(bound, one.items);
   const double each = rounding_of_items(one);
   const double share = rounding == nullptr ? 0 : share_of(one.dtype, rounding->dtype);
   for (const auto& [name, number] : one.numbers) {
@@ -475,19 +480,24 @@ TrialDifference compare_trials(
       return std::max({tensor.norm().item().toDouble(), least, 1e-30});
     };
     std::map<std::string, double> most_of; // largest allowance of a tensor in any layer
+    double most_of_all = 0;                // and of any tensor whose elements say how it rounds
     for (const auto& [name, tensor] : tensors) {
-      const double own =
+      const double measured =
           rounding == nullptr ? 0 : share * distance(tensor, rounded, name) / size_of(tensor);
+      const double own = std::isfinite(measured) ? measured : 0;
       auto& most = most_of[in_any_layer(name)];
-      most = std::max(most, std::isfinite(own) ? own : 0);
+      most = std::max(most, own);
+      const bool tells = tensor.numel() >= kFewElements && tensor.norm().item().toDouble() > least;
+      most_of_all = tells ? std::max(most_of_all, own) : most_of_all;
     }
     for (const auto& [name, tensor] : tensors) {
       // A value below the floor is rounding alone (a bias of keys that does not change a softmax).
       const bool floats = tensor.scalar_type() != at::kDouble;
       const double tiny = tensor.norm().item().toDouble() > least ? 0 : floats ? 0.5 : 5e-9;
+      const double few = tensor.numel() < kFewElements ? most_of_all : 0;
       worst.see(
           distance(tensor, others, name) / size_of(tensor),
-          std::max(tiny, most_of.at(in_any_layer(name))),
+          std::max({tiny, few, most_of.at(in_any_layer(name))}),
           kind + " of " + name
       );
     }

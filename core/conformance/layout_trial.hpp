@@ -73,11 +73,11 @@ struct TrialOptions {
   /// The dtype of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the
   /// recipe's FP8: GEMMs of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
-  double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
+  double clip = 1.0; ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
   /// In the first step ranks compare at the boundaries of layers what they should agree on.
   bool checking = true;
-  int64_t steps = 2; ///< steps of each optimizer; the second reads what the first left
-  const Corpus* corpus = nullptr;  ///< samples to fold and train on; null: TrialCorpus
+  int64_t steps = 2;              ///< steps of each optimizer; the second reads what the first left
+  const Corpus* corpus = nullptr; ///< samples to fold and train on; null: TrialCorpus
   std::vector<ArraySpec> arrays{}; ///< arrays that `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
   /// raised to 1e-3. Else SGD and AdamW of the trial's own.
@@ -113,13 +113,15 @@ struct TrialDifference {
 /// Compares a layout with one rank: loss, gradient norm, and each tensor by the norm of the
 /// difference over max(its norm, 1e-6 of the norm of all of its kind).
 ///
-/// A difference up to `bound` is allowed, or up to twice what rounding alone does: the distance
+/// A difference up to `bound` is allowed, or up to 2 + 4 / sqrt(n) times what rounding alone does, n
+/// the number of the losses, of which a few round alike by chance: the distance
 /// between `one` and `rounding`, one rank in another number format (null: none), of this tensor in
 /// whichever layer it is largest; if that format is coarser, times the ratio of unit roundoffs. A
 /// tensor that lies below that floor is rounding itself: it may differ by 1e-8 of the floor in
 /// float64, by all of it in others. Two numbers can be close by chance, so for losses and norm that
 /// distance counts as at least what is left in a mean of n items when each is rounded once:
-/// u / sqrt(n), u the unit roundoff of `one`'s format, n the losses' count.
+/// u / sqrt(n), u the unit roundoff of `one`'s format; and for tensors of a few
+/// elements as at least the largest of its kind.
 [[nodiscard]] MH_API TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* rounding
 );

@@ -92,6 +92,9 @@ void options_roundtrip(const Case& c) {
       read_toml(std::make_shared<const Source>(Source{"defaults", text, "defaults"}));
   const Value after = complete(c.entry->schema, *read.find("options"), section(c), problems);
   if (!problems.empty()) {
+    if (has_given_options(c)) {
+      fail("the options of --set are refused: " + problems.front().message, "give others");
+    }
     fail(
         "its own defaults are refused: " + problems.front().message,
         "let each default be in its field's range"

@@ -21,7 +21,7 @@ namespace mh {
 ///          such file, or its `model_type` is no text
 [[nodiscard]] Value read_hf_config(const std::filesystem::path& folder);
 
-/// The same of a text, for which `file` stands in messages.
+/// The contents of a config.json whose text is given; messages name `file` as its place.
 [[nodiscard]] Value read_hf_config(const std::filesystem::path& file, std::string text);
 
 /// `model_type` of a config.json.

@@ -126,6 +126,26 @@ struct PluginToPlace {
   std::vector<FoundPlugin> found{};
 };
 
+/// The name of a library in the user's folder. Plugins of some kinds are known before a recipe names
+/// them: by the start of their files' names.
+std::string placed_name(const std::string& file, const FoundPlugin& found) {
+  for (const Kind kind :
+       {Kind::strategy,
+        Kind::pipeline_schedule,
+        Kind::launcher,
+        Kind::recompute,
+        Kind::checkpoint_format}) {
+    const std::string prefix = std::string(info(kind).folder) + "-";
+    const bool offered = std::any_of(found.offers.begin(), found.offers.end(), [&](const auto& o) {
+      return o.kind == kind;
+    });
+    if (offered) {
+      return file.starts_with(prefix) ? file : prefix + file;
+    }
+  }
+  return file;
+}
+
 void open_all_of(PluginToPlace& candidate) {
   for (const fs::path& library : candidate.libraries) {
     candidate.found.push_back(probe_plugin(library));
@@ -133,7 +153,9 @@ void open_all_of(PluginToPlace& candidate) {
     if (!found.skipped.empty()) {
       throw Error(found.skipped, how_to_rebuild(library));
     }
-    candidate.plugin.files.push_back({library.filename(), found.plugin.id, found.plugin.version});
+    candidate.plugin.files.push_back(
+        {placed_name(library.filename(), found), found.plugin.id, found.plugin.version}
+    );
     candidate.plugin.abi_tag = found.plugin.abi_tag;
   }
 }
@@ -223,8 +245,9 @@ void put_in_place(
     Scratch& scratch
 ) {
   std::vector<std::pair<fs::path, fs::path>> names;
-  for (const fs::path& library : candidate.libraries) {
-    const fs::path to = user_plugin_folder() / library.filename();
+  for (size_t i = 0; i < candidate.libraries.size(); ++i) {
+    const fs::path& library = candidate.libraries[i];
+    const fs::path to = user_plugin_folder() / candidate.plugin.files[i].name;
     const fs::path copy = to.parent_path() / (std::string(kUnfinished) + letters());
     scratch.paths.push_back(copy);
     write_file(copy, read_file(library, kLargestLibrary));

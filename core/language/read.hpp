@@ -42,7 +42,7 @@ struct ParsedFile {
     const std::filesystem::path& file, const std::string& layer, const ReadOptions& options
 );
 
-/// The same for one language. The Lua reader is the sandbox of lua_sandbox.hpp.
+/// Readers of one language each. The Lua reader is the sandbox of lua_sandbox.hpp.
 [[nodiscard]] Value read_toml(const SourcePtr& source);
 [[nodiscard]] Value read_json(const SourcePtr& source);
 [[nodiscard]] ParsedFile read_lua(const SourcePtr& source, const ReadOptions& options);

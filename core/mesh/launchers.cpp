@@ -306,4 +306,20 @@ int64_t tasks_of_node(const std::string& tasks_per_node, int64_t node) {
   );
 }
 
+std::string world_fault(const World& world) {
+  constexpr int kMostPort = 65535;
+  const bool possible = world.rank >= 0 && world.rank < world.size && world.local_rank >= 0 &&
+                        world.local_rank < world.local_size && world.local_size <= world.size;
+  if (!possible) {
+    return "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+           ", local rank " + std::to_string(world.local_rank) + " of " +
+           std::to_string(world.local_size);
+  }
+  if (world.size > 1 && (world.master_port < 1 || world.master_port > kMostPort)) {
+    return "one of " + std::to_string(world.size) + " which meet at port " +
+           std::to_string(world.master_port);
+  }
+  return "";
+}
+
 } // namespace mh

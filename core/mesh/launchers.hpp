@@ -32,6 +32,10 @@ struct Found {
 /// Source:  torch.distributed.run, Open MPI 4 mpirun(1), Slurm 22.05 srun(1)
 [[nodiscard]] std::optional<Found> find_world(const Environment& environment);
 
+/// A place that no process can have, in words: "rank 5 of 2, local rank 0 of 1". Empty: it is
+/// possible.
+[[nodiscard]] std::string world_fault(const World& world);
+
 /// A node of a run whose one process starts the node's ranks itself: a pod.
 struct NodePlace {
   int64_t node = 0;

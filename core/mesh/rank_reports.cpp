@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -16,11 +17,16 @@ namespace mh {
 namespace {
 
 struct Said {
-  bool started = false;
+  RankPhase phase = RankPhase::none;
   std::optional<std::string> failure; ///< its sentence
   std::string hint;
   bool crashed = false; ///< the failure is a signal
 };
+
+const char* name_of(RankPhase phase) {
+  constexpr std::array<const char*, 4> kNames{"none", "met", "meshed", "started"};
+  return kNames[static_cast<size_t>(phase)];
+}
 
 Said read_lines(const std::string& lines) {
   Said said;
@@ -30,7 +36,9 @@ Said read_lines(const std::string& lines) {
     if (!json.is_object()) {
       continue;
     }
-    said.started = said.started || json.value("started", false);
+    for (const auto one : {RankPhase::met, RankPhase::meshed, RankPhase::started}) {
+      said.phase = json.value(name_of(one), false) ? one : said.phase;
+    }
     if (json.contains("text")) {
       said.failure = json.value("text", "");
       said.hint = json.value("hint", "");
@@ -40,31 +48,39 @@ Said read_lines(const std::string& lines) {
   return said;
 }
 
+/// Whether it is not known what this rank would have done where another failed in its set-up: it
+/// had not come so far when it was asked to end, or lost the one that failed.
+bool is_unheard(const EndedRank& rank, const Said& said, const Said& failed) {
+  if (failed.phase == RankPhase::started) {
+    return false;
+  }
+  const bool lost = WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == exit_code::communication;
+  return said.failure ? lost && said.phase < failed.phase : rank.told && said.phase <= failed.phase;
+}
+
 /// Whether this rank fared otherwise than one that failed with these words.
 bool contradicts(const EndedRank& rank, const Said& failed) {
   const Said said = read_lines(rank.lines);
-  if (said.failure) {
-    return *said.failure != failed.failure;
-  }
-  const bool unheard = rank.told && !said.started && !failed.started;
-  return !unheard;
+  return !is_unheard(rank, said, failed) && said.failure != failed.failure;
 }
 
 /// Whether a signal ended all ranks with the same words, so that none of them is the cause.
 bool ended_alike(const std::vector<EndedRank>& ranks, const EndedRank& first) {
+  const Said failed = read_lines(first.lines);
   return std::all_of(ranks.begin(), ranks.end(), [&](const EndedRank& rank) {
-    return !rank.told && WIFSIGNALED(rank.status) &&
-           WTERMSIG(rank.status) == WTERMSIG(first.status) &&
-           read_lines(rank.lines).failure == read_lines(first.lines).failure;
+    const Said said = read_lines(rank.lines);
+    const bool same = WIFSIGNALED(rank.status) && WTERMSIG(rank.status) == WTERMSIG(first.status) &&
+                      said.failure == failed.failure && (said.failure || !rank.told);
+    return same || is_unheard(rank, said, failed);
   });
 }
 
 } // namespace
 
-void report_started() {
+void report_phase(RankPhase phase) {
   if (const char* to = std::getenv("MEGAHOST_ERROR_FD")) {
-    constexpr const char* kLine = "{\"started\":true}\n";
-    [[maybe_unused]] const auto written = write(std::atoi(to), kLine, std::strlen(kLine));
+    const std::string line = std::string("{\"") + name_of(phase) + "\":true}\n";
+    [[maybe_unused]] const auto written = write(std::atoi(to), line.data(), line.size());
   }
 }
 

@@ -290,6 +290,11 @@ private:
     const auto since = Clock::now() - failed_at_;
     if (since > kUntilTold && std::exchange(told_, true) == false) {
       tell(SIGTERM);
+      for (const Child& child : children_) {
+        if (!child.status && child.stopped) { // it hears nothing else
+          kill(child.pid, SIGKILL);
+        }
+      }
     }
     if (since > kUntilKilled) {
       tell(SIGKILL);

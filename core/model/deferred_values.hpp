@@ -45,7 +45,7 @@ public:
   /// Returns: whether it had none yet; else nothing has happened
   bool make(Parameter& parameter, const at::Tensor& zeros);
 
-  /// The same with zeros of their own, for all parameters that still have no values.
+  /// Makes the first values, over new zeros, of all parameters that still have none.
   void make_rest(ParameterStore& store);
 
 private:

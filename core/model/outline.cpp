@@ -56,7 +56,8 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
 }
 
 Outline::Outline(const Architecture& architecture, const Builder::Args& args)
-    : store_(std::make_unique<ParameterStore>()) {
+    : place_(place_of(architecture, "forward"))
+    , store_(std::make_unique<ParameterStore>()) {
   const UncountedMemory uncounted; // a plan's step on the Meta device may be running
   Builder::Args whole = args;
   whole.mesh = &mesh_;
@@ -70,6 +71,7 @@ Outline::Outline(const Architecture& architecture, const Builder::Args& args)
   for (int64_t block = 0; block < block_count(architecture); ++block) {
     Builder builder(*store_, whole);
     blocks_.push_back(make_block(architecture, block, builder));
+    names_.push_back(block_name(architecture, block));
     Part part{.flops = builder.flops, .shares = builder.shared_names()};
     for (; known < store_->all().size(); ++known) {
       for (const auto& piece : store_->all()[known].pieces) {
@@ -123,7 +125,11 @@ Outline::states_before(const std::vector<int64_t>& first, const Batch& batch) co
       states.push_back(state);
     }
     if (states.size() < first.size()) {
-      state = blocks_.at(static_cast<size_t>(block))->forward(state, context);
+      PluginPlace place = place_;
+      place.block = names_.at(static_cast<size_t>(block)).c_str();
+      state = in_plugin(place, [&] {
+        return blocks_.at(static_cast<size_t>(block))->forward(state, context);
+      });
     }
   }
   return states;

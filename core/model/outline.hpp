@@ -57,10 +57,12 @@ public:
   states_before(const std::vector<int64_t>& first, const Batch& batch) const;
 
 private:
+  PluginPlace place_; // the blocks' forward passes
   Mesh mesh_;
   Rules rules_;
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<std::string> names_; // the blocks' names
   std::vector<Part> parts_;
 };
 

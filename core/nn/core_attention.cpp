@@ -41,7 +41,7 @@ ops::KernelMask kernel_mask(const AttentionMask& mask, bool same, StepContext& c
   return spec;
 }
 
-/// The same of all keys of another sequence. Indices tell dropout which pair is which.
+/// The mask over all keys of another sequence, `memory`. Indices tell dropout which pair is which.
 ops::KernelMask memory_mask(std::string_view memory, StepContext& context) {
   ops::KernelMask spec{.causal = false};
   spec.query_index = context.token_index();

@@ -48,7 +48,7 @@ Pending converted(
   return Pending(y);
 }
 
-/// The same of gradients, on their way back.
+/// A conversion of gradients of the layer's output or input, on their way back.
 Pending converted_back(
     const LinearCall& call,
     const at::Tensor& dy,

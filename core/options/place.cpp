@@ -2,6 +2,8 @@
 
 #include "core/base/text.hpp"
 #include "core/config.hpp"
+#include "core/mesh/launchers.hpp"
+#include "core/mesh/rank_reports.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
@@ -89,6 +91,15 @@ std::vector<Found> places_of_plugins(Host& host, const std::optional<PluginSecti
   for (const Registry::Entry* entry : asked) {
     const auto launcher = Registry::make<Launcher>(*entry, named ? named->options : Table());
     if (const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); })) {
+      const std::string fault = world_fault(*world);
+      if (!fault.empty()) {
+        throw Error(
+            "the launcher " + entry->name + " of plugin " + entry->plugin->id +
+                " says that this process is " + fault,
+            "this is the plugin's to mend; megahost plugins check tests its file",
+            exit_code::communication
+        );
+      }
       found.push_back({.world = *world, .launcher = entry->name});
     }
   }
@@ -139,6 +150,7 @@ meet_ranks(const std::optional<Found>& place, const Recipe& recipe, Host& host) 
        {"build", std::string(MH_ABI_TAG) + "\n" + MH_VERSION + " " + MH_BUILT_FOR},
        {"set of plugins", join(used_plugins(recipe, host), "\n")}}
   );
+  report_phase(RankPhase::met);
   return processes;
 }
 

@@ -84,8 +84,8 @@ void open_plugins(const Loaded& loaded, Host& host);
 /// Throws:  RecipeError
 [[nodiscard]] Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts);
 
-/// The same of a recipe as it was loaded: its plugins are opened, and the model of `model.from` is
-/// laid below it, first.
+/// Resolves a recipe as it was loaded, after its plugins are opened and the model of `model.from`
+/// is laid below it.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Resolved resolve_with_plugins(Loaded& loaded, Host& host, const Facts& facts);

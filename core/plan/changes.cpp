@@ -3,8 +3,11 @@
 #include "core/base/text.hpp"
 #include "core/plan/short_stages.hpp"
 #include "core/recipe/sections.hpp"
+#include "core/recipe/tried.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
+
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <optional>
@@ -22,7 +25,8 @@ public:
   Changes(const ChangeTask& task, const Recipe& recipe, int64_t world)
       : host_(task.host)
       , recipe_(recipe)
-      , schema_(shared_schema("parallel", host_.known(Kind::strategy)))
+      , known_(section_schemas(host_.known(Kind::strategy)))
+      , schema_(known_.at("parallel"))
       , facts_{
             .world = world,
             .ranks_per_node = task.machine.hardware.ranks_per_node,
@@ -68,8 +72,10 @@ public:
 private:
   [[nodiscard]] std::vector<Table>
   asked(const Registry::Entry& entry, const std::string& section) const {
-    return entry.changes ? entry.changes(facts_, *recipe_.tree.find(section))
-                         : std::vector<Table>();
+    auto tried =
+        entry.changes ? entry.changes(facts_, *recipe_.tree.find(section)) : std::vector<Table>();
+    require_tried(entry, "changes", tried, known_.at(section));
+    return tried;
   }
 
   /// Copies of the model, where the recipe says how many, make room for other degrees.
@@ -97,7 +103,8 @@ private:
 
   Host& host_;
   const Recipe& recipe_;
-  Schema schema_;
+  SectionSchemas known_;
+  const Schema& schema_; // the fields of parallel
   SearchFacts facts_;
   std::vector<ChangeSets> all_;
 };
@@ -175,7 +182,8 @@ std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, c
       if (target.world == plan.shape.world()) {
         found.push_back({sets, quick_plan(target, task.machine, steps)});
       }
-    } catch (const Error&) { // the recipe refuses it
+    } catch (const Error&) {      // the recipe refuses it
+    } catch (const c10::Error&) { // a plugin's rules let it through, and its operators fail
     }
   }
   std::erase_if(found, [&](const Change& change) { return !helps(change.plan); });

@@ -14,7 +14,7 @@ namespace mh {
 /// "batch.micro=2", as --set takes it.
 [[nodiscard]] std::string number_set(const char* key, int64_t value);
 
-/// The same of each entry of a table: "recompute.parts=[...]".
+/// Adds each entry of a table, as --set takes it: "recompute.parts=[...]".
 void add_sets(std::vector<std::string>& ret_sets, const std::string& section, const Table& table);
 
 /// "parallel.schedule=1f1b", by whatever key names schedules.

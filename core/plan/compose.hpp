@@ -20,7 +20,7 @@ struct StageMemory {
 /// posted later has come from the same stage (train/transfers.hpp).
 [[nodiscard]] MH_API StageMemory compose_memory(const RecordedStep& step, int64_t stage);
 
-/// The same of a stage that does what `record` says.
+/// The memory of a step of stage `stage`, with `record` as the record of its passes.
 [[nodiscard]] StageMemory
 compose_memory(const RecordedStep& step, int64_t stage, const StageRecord& record);
 

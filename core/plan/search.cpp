@@ -5,6 +5,7 @@
 #include "core/plan/short_stages.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/sections.hpp"
+#include "core/recipe/tried.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
@@ -148,18 +149,16 @@ private:
   void try_values(const Registry::Entry& strategy) {
     std::vector<Draft> before = std::exchange(drafts_, {});
     for (const Draft& draft : before) {
-      for (const Table& values : strategy.searched(draft.facts)) {
+      auto tried = strategy.searched(draft.facts);
+      require_tried(strategy, "searched", tried, Schema());
+      if (tried.empty()) {
+        tried.emplace_back(); // nothing to try leaves the layout as it is
+      }
+      for (const Table& values : tried) {
         Draft more = draft;
         bool fits = true;
         for (const auto& entry : values) {
           const Field* field = strategy.schema.find(entry.key);
-          if (field == nullptr) {
-            throw Error(
-                "the strategy " + strategy.name + " of plugin " + strategy.plugin->id +
-                    " searches parallel." + entry.key + ", a key that it does not declare",
-                "its `searched` may name keys of its own `fields`"
-            );
-          }
           if (field->degree) {
             const int64_t degree = entry.value.as_integer();
             degree_of(more.facts.shape, *field->along) = degree;
@@ -186,10 +185,16 @@ private:
 };
 
 /// Settings that a plugin lets a search try, its own name first.
-std::vector<Sets>
-searched(const Registry::Entry& entry, const std::string& name_set, const SearchFacts& facts) {
+std::vector<Sets> searched(
+    const Registry::Entry& entry,
+    const std::string& name_set,
+    const SearchFacts& facts,
+    const Schema& section
+) {
   std::vector<Sets> all;
-  for (const Table& table : entry.searched ? entry.searched(facts) : std::vector<Table>()) {
+  const auto tried = entry.searched ? entry.searched(facts) : std::vector<Table>();
+  require_tried(entry, "searched", tried, section);
+  for (const Table& table : tried) {
     add_sets(all.emplace_back(Sets{name_set}), std::string(info(entry.kind).section), table);
   }
   return all;
@@ -201,16 +206,19 @@ Space space_of(const SearchTask& task) {
       .world = task.world,
       .layers = layers_of(task.host, task.base),
       .model = task.base.model.options};
+  const SectionSchemas known = section_schemas(task.host.known(Kind::strategy));
   for (const int64_t micro : {1, 2, 4}) {
     for (const auto* policy : task.host.known(Kind::recompute)) {
-      for (const Sets& sets : searched(*policy, "recompute.use=" + policy->name, facts)) {
+      for (const Sets& sets :
+           searched(*policy, "recompute.use=" + policy->name, facts, known.at("recompute"))) {
         space.batches.push_back(Sets{number_set("batch.micro", micro)} + sets);
       }
     }
   }
-  const Schema parallel = shared_schema("parallel", task.host.known(Kind::strategy));
+  const Schema& parallel = known.at("parallel");
   for (const auto* schedule : task.host.known(Kind::pipeline_schedule)) {
-    for (Sets& sets : searched(*schedule, schedule_set(parallel, schedule->name), facts)) {
+    for (Sets& sets :
+         searched(*schedule, schedule_set(parallel, schedule->name), facts, parallel)) {
       space.orders.push_back(std::move(sets));
     }
   }

@@ -43,7 +43,7 @@ public:
   /// Throws:  mh::Error where layout or schedule are refused
   [[nodiscard]] RecordedStep step(const Recipe& recipe, int64_t microbatches);
 
-  /// The same with as few microbatches as there are chunks.
+  /// A step with as few microbatches as there are chunks.
   [[nodiscard]] RecordedStep step(const Recipe& recipe);
 
   /// Whether layers are alike, and kept alike by the recipe's policy: then short stages do.

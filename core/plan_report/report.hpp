@@ -15,7 +15,7 @@
 
 namespace mh {
 
-/// The same with uneven experts.
+/// The plan of a step whose experts get uneven numbers of rows.
 struct UnevenPlan {
   double imbalance; ///< rows of the busiest rank's experts, times the mean
   Plan plan;

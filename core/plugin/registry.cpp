@@ -44,10 +44,40 @@ void require_own_keys(const Registry::Entry& entry, const std::deque<Registry::E
   }
 }
 
+/// Makes a failure in a function of an entry name the plugin and the call.
+template <class Result, class... Given>
+void name_call(
+    std::function<Result(Given...)>& ret_function, const Registry::Entry& entry, const char* call
+) {
+  if (!ret_function || entry.plugin->file.empty()) { // the program's own are not plugins
+    return;
+  }
+  ret_function = [plugin = entry.plugin, kind = entry.kind, call, inner = std::move(ret_function)](
+                     Given... given
+                 ) -> Result {
+    const PluginPlace place{plugin->id.c_str(), info(kind).name.data(), call};
+    return in_plugin(place, [&]() -> Result { return inner(given...); });
+  };
+}
+
+void name_calls(Registry::Entry& ret_entry) {
+  name_call(ret_entry.scaled, ret_entry, "scaled");
+  name_call(ret_entry.arrays, ret_entry, "arrays");
+  name_call(ret_entry.conditions, ret_entry, "conditions");
+  name_call(ret_entry.in_force, ret_entry, "in_force");
+  name_call(ret_entry.searched, ret_entry, "searched");
+  name_call(ret_entry.changes, ret_entry, "changes");
+  for (Schema::Check& check : ret_entry.schema.checks) {
+    name_call(check.run, ret_entry, "a check of its fields");
+  }
+}
+
 [[noreturn]] void
 refuse_made(const std::string& offer, const Registry::Entry& entry, const std::string& why) {
   throw Error(
-      "the " + offer + " (" + origin_of(entry) + ") cannot be made: " + why, "", exit_code::other
+      "the " + offer + " (" + origin_of(entry) + ") cannot be made: " + why,
+      "this is the plugin's to mend; megahost plugins check tests its file",
+      exit_code::other
   );
 }
 
@@ -154,11 +184,8 @@ void* Registry::make_any(const Entry& entry, const Value& options, const void* a
     throw;
   } catch (const c10::Error& error) {
     refuse_made(offer, entry, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    const std::string what = error.what();
-    refuse_made(offer, entry, what.empty() ? c10::demangle(typeid(error).name()) : what);
   } catch (...) {
-    refuse_made(offer, entry, "its constructor threw something that is no std::exception");
+    rethrow_named();
   }
 }
 
@@ -166,6 +193,7 @@ void Registry::merge(Registry other) {
   const size_t before = entries_.size();
   try {
     for (Entry& entry : other.entries_) {
+      name_calls(entry);
       add_entry(std::move(entry));
     }
   } catch (...) {

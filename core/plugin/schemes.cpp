@@ -43,31 +43,33 @@ std::shared_ptr<Storage> SchemeStorage::at(const Path& path) {
 }
 
 std::unique_ptr<Upload> SchemeStorage::put(const Path& path, Existing existing) {
-  return at(path)->put(path, existing);
+  return in_storage(path, "put", [&](Storage& storage) { return storage.put(path, existing); });
 }
 
 std::unique_ptr<ReadFile> SchemeStorage::get(const Path& path) {
-  return at(path)->get(path);
+  return in_storage(path, "get", [&](Storage& storage) { return storage.get(path); });
 }
 
 bool SchemeStorage::contains(const Path& path) {
-  return at(path)->contains(path);
+  return in_storage(path, "contains", [&](Storage& storage) { return storage.contains(path); });
 }
 
 std::vector<Storage::Item> SchemeStorage::list(const Path& prefix) {
-  return at(prefix)->list(prefix);
+  return in_storage(prefix, "list", [&](Storage& storage) { return storage.list(prefix); });
 }
 
 void SchemeStorage::remove(const Path& path) {
-  at(path)->remove(path);
+  in_storage(path, "remove", [&](Storage& storage) { storage.remove(path); });
 }
 
 void SchemeStorage::remove_all(const Path& prefix) {
-  at(prefix)->remove_all(prefix);
+  in_storage(prefix, "remove_all", [&](Storage& storage) { storage.remove_all(prefix); });
 }
 
 void SchemeStorage::remove_unfinished(const Path& prefix) {
-  at(prefix)->remove_unfinished(prefix);
+  in_storage(prefix, "remove_unfinished", [&](Storage& storage) {
+    storage.remove_unfinished(prefix);
+  });
 }
 
 } // namespace mh

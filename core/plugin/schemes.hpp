@@ -2,6 +2,7 @@
 /// One storage for all paths: each goes to the storage plugin that its scheme names, one without a
 /// scheme to this machine's files.
 
+#include "core/model/plugin_call.hpp"
 #include "megahost/schema.hpp"
 #include "megahost/storage.hpp"
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace mh {
 
@@ -36,6 +38,13 @@ public:
 private:
   /// Kept by who uses it: other options make another.
   [[nodiscard]] std::shared_ptr<Storage> at(const Path& path);
+
+  /// Makes a call of the storage that a path lies in, so that its faults can be named.
+  template <class Work>
+  decltype(auto) in_storage(const Path& path, const char* call, Work&& work) {
+    const auto storage = at(path);
+    return in_plugin(*storage, call, [&] { return std::forward<Work>(work)(*storage); });
+  }
 
   std::mutex mutex_;
   Host* host_ = nullptr;

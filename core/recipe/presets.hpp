@@ -41,7 +41,7 @@ struct LayoutPreset {
 /// Throws:  RecipeError for a row that lacks `parameters` or `source`
 [[nodiscard]] std::vector<Preset> load_presets(const ReadOptions& options);
 
-/// The same of presets/layouts.toml.
+/// Every row of every root's presets/layouts.toml; an earlier root hides a later one's row.
 ///
 /// Throws:  RecipeError for a row that lacks `models`, `memory` or `source`, or has them of another
 /// type

@@ -64,7 +64,7 @@ struct TopLevel {
 /// The core's fields of a section, `use` among them for a plugin's section.
 [[nodiscard]] const Schema& core_schema(std::string_view section);
 
-/// The same of all sections, and of the top level under "".
+/// The core's fields of all sections, and those of the top level under "".
 [[nodiscard]] const SectionSchemas& core_schemas();
 
 /// A key of `parallel` that the core reads without a member of Recipe::Parallel.
@@ -110,8 +110,8 @@ shared_schema(std::string_view section, const std::vector<const Registry::Entry*
 /// is empty for the top level.
 [[nodiscard]] bool may_change_on_resume(std::string_view section, const Field& field);
 
-/// The same of all fields of a schema, in a sentence: "A resumed run may change lr; the other
-/// values must be its checkpoint's."
+/// The fields of a section that a resumed run may change, in a sentence: "A resumed run may change
+/// lr; the other values must be its checkpoint's."
 [[nodiscard]] std::string resume_rule(std::string_view section, const Schema& schema);
 
 /// The subject of a section: "degrees of the mesh axes, ...".

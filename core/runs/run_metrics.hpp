@@ -27,7 +27,7 @@ struct RunMetrics {
 /// Throws:  mh::Error (exit code 5) if `folder` is no run folder, or no step was done in it
 [[nodiscard]] RunMetrics read_run(const std::string& folder);
 
-/// The same of a run that may have done no step yet.
+/// The metrics of a run that may have done no step yet.
 [[nodiscard]] RunMetrics read_run_so_far(const std::string& folder);
 
 /// A run folder of which nothing was read yet.

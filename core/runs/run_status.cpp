@@ -41,21 +41,30 @@ Recipe outline(const fs::path& folder) {
     if (const Value* format = tree.find_path("checkpoint.use")) {
       recipe.checkpoint.use = format->as_string();
     }
+    if (const Value* storage = tree.find("storage")) {
+      recipe.storage = plugin_named(*storage);
+    }
   } catch (const std::exception&) {
     return {};
   }
   return recipe;
 }
 
-std::optional<int64_t> newest_checkpoint(const Recipe& recipe, const fs::path& folder, Host& host) {
+std::optional<int64_t> newest_checkpoint(
+    const Recipe& recipe, const fs::path& folder, Host& host, std::string& ret_fault
+) {
   try {
+    if (recipe.storage) {
+      host.set_storage_options(*recipe.storage);
+    }
     const Path place = checkpoint_folder(recipe, folder);
     if (const auto found = find_format(place, host)) {
       const auto& format = *found->format;
       const auto steps = steps_of(format, place);
       return steps && !steps->empty() ? std::optional(steps->front()) : std::nullopt;
     }
-  } catch (const Error&) { // a storage that does not answer, say: the rest is still worth reading
+  } catch (const Error& error) { // a storage that does not answer: the rest is still worth reading
+    ret_fault = error.what();
   }
   return std::nullopt;
 }
@@ -142,7 +151,7 @@ void update_status(RunStatus& status, Host& host) {
       status.metrics.steps.end(),
       [](const StepRecord& record) { return record.skipped; }
   );
-  status.checkpoint = newest_checkpoint(recipe, place, host);
+  status.checkpoint = newest_checkpoint(recipe, place, host, status.checkpoint_fault);
   status.unread_format = status.checkpoint ? "" : unread_format(recipe, host);
   status.events = read_journal(place);
   status.goodput = goodput(status.metrics.steps, status.events);

@@ -30,6 +30,7 @@ struct RunStatus {
   double tokens_per_second = 0;
   int64_t skipped = 0;                 ///< steps without an update
   std::optional<int64_t> checkpoint{}; ///< step of the newest one
+  std::string checkpoint_fault{};      ///< the reason why it cannot be read; else empty
   std::string
       unread_format{}; ///< format of its checkpoints, if no plugin here reads it; else empty
   std::optional<double> since_step{}; ///< seconds since the newest step or evaluation was written

@@ -119,7 +119,8 @@ std::vector<RunFact> facts_of(const RunStatus& run) {
     add("skipped", counted(run.skipped, "step"));
   }
   add("checkpoint",
-      run.checkpoint ? "step " + grouped(*run.checkpoint)
+      run.checkpoint                  ? "step " + grouped(*run.checkpoint)
+      : !run.checkpoint_fault.empty() ? "cannot be read: " + terminal_text(run.checkpoint_fault)
       : run.unread_format.empty()
           ? "none yet"
           : terminal_text(run.unread_format) +

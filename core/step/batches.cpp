@@ -85,6 +85,25 @@ void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, 
   }
 }
 
+/// Refuses ids that the model does not have: an embedding sharded over ranks would take any.
+void check_ids(const at::Tensor& tokens, const std::string& name, int64_t first, int64_t vocab) {
+  const auto ids = tokens.accessor<int64_t, 2>();
+  for (int64_t token = 0; token < ids.size(0); ++token) {
+    for (int64_t sample = 0; sample < ids.size(1); ++sample) {
+      const int64_t id = ids[token][sample];
+      if (id < 0 || id >= vocab) {
+        throw Error(
+            "sample " + std::to_string(first + sample) + " of the corpus holds the id " +
+                std::to_string(id) + " at `" + name + "`[" + std::to_string(token) +
+                "], but the model has ids 0 to " + std::to_string(vocab - 1),
+            "raise model.vocab, or use the tokenizer and the corpus that belong together",
+            exit_code::data
+        );
+      }
+    }
+  }
+}
+
 std::map<std::string, int64_t, std::less<>> ends_of_labels(const Batch& batch) {
   std::map<std::string, int64_t, std::less<>> ends;
   for (const auto& [name, labels] : batch.arrays) {
@@ -131,6 +150,10 @@ int64_t samples_of(const Corpus& corpus, Split split) {
   return in_plugin(corpus, "size", [&] { return corpus.size(split); });
 }
 
+std::string summary_of(const Corpus& corpus) {
+  return in_plugin(corpus, "summary", [&] { return corpus.summary(); });
+}
+
 std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout) {
   std::vector<Batch> batches;
@@ -148,6 +171,10 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {
       const at::Tensor& whole = batch.arrays.emplace(name, stack(name, samples)).first->second;
+      const bool ids = name == "tokens" || name.ends_with("_tokens");
+      if (layout.vocab > 0 && ids && whole.scalar_type() == at::kLong) {
+        check_ids(whole, name, start, layout.vocab);
+      }
       if (name.ends_with("segments") && whole.scalar_type() == at::kLong) {
         if (auto documents = documents_of(whole)) {
           batch.documents.emplace(name, std::move(*documents));

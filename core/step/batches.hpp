@@ -25,6 +25,7 @@ struct BatchLayout {
   Sequences sequences{};           ///< sequences that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< arrays that the corpus declares; empty: it is not compared
   std::vector<ShiftedArray> shifted{}; ///< arrays that are made of those
+  int64_t vocab = 0; ///< ids of the model's tokens are below; 0: ids are not looked at
 
   /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
@@ -36,11 +37,14 @@ struct BatchLayout {
 /// The samples of one epoch of a split (Corpus::size); an error names the corpus's plugin.
 [[nodiscard]] MH_API int64_t samples_of(const Corpus& corpus, Split split);
 
+/// A corpus's line about itself.
+[[nodiscard]] MH_API std::string summary_of(const Corpus& corpus);
+
 /// The microbatches of one step on this rank, in host memory. Microbatch m holds the samples
 /// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, in the order of Megatron.
 ///
 /// Arrays that are declared on axis::seq are cut to the tokens of their sequence that this rank
-/// sees; others stay whole.
+/// sees; others stay whole. `tokens`, and `NAME_tokens` of another sequence, hold ids of the model.
 /// Shapes:  every array [length, micro]
 /// Throws:  mh::Error (exit code 5) if the corpus fails, its arrays differ between samples, or are
 ///          not those that it declares

@@ -83,7 +83,7 @@ struct Timeline {
   /// Time without work, as a share of the step.
   [[nodiscard]] double idle() const;
 
-  /// The same over the time with work: (p - 1) / m for 1F1B.
+  /// Time without work over the time with work: (p - 1) / m for 1F1B.
   [[nodiscard]] double bubble() const { return idle() / (1 - idle()); }
 };
 

@@ -75,7 +75,7 @@ void make_directories(FileSystem& files, const Path& directory);
 /// Removes a file or a directory with all that is in it; links are removed, not followed.
 void remove_tree(FileSystem& files, const Path& path);
 
-// The same of this machine's files.
+// The functions above, on this machine's file system.
 void write_file(const Path& path, std::string_view text);
 void replace_file(const Path& path, std::string_view text);
 [[nodiscard]] std::string read_file(const Path& path, uint64_t limit);

@@ -94,7 +94,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines&
 /// Plans next to what was published, where a point's notes say that.
 [[nodiscard]] std::string
 plans_table(const std::vector<PointRun>& points, const Terminal& terminal);
-/// The same for programs: an object for each point.
+/// Plans and what was published as JSON, for programs: an object for each point.
 [[nodiscard]] std::string plans_json(const std::vector<PointRun>& points);
 
 /// The points in columns, `most` of them at most: those that run first.

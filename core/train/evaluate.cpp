@@ -12,7 +12,7 @@ void require_evaluation(const Session& session) {
   if (train.eval_interval > 0 && samples_of(*session.corpus, Split::valid) == 0) {
     throw Error(
         "train.eval_interval asks for evaluation, but the validation split holds no sample (" +
-            session.corpus->summary() + ")",
+            summary_of(*session.corpus) + ")",
         "give data.split a larger second number, or set train.eval_interval = 0",
         exit_code::data
     );

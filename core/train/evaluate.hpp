@@ -38,7 +38,7 @@ struct Evaluated {
 
 using EvaluationProgress = std::function<void(const Evaluated&)>;
 
-/// The same of the first evaluation, telling how far it is after each global batch.
+/// Mean losses of the first evaluation; `progress` is told how far it is after each global batch.
 [[nodiscard]] Evaluated
 evaluate_split(const Session& session, Split split, const EvaluationProgress& progress);
 

@@ -130,6 +130,14 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
   if (whole.size(0) != static_cast<int64_t>(ids.size())) {
     return; // its head gives the last scores only
   }
+  if (!(score_distance(whole, reader.read(all, 0, nullptr, false)) <= kSame)) {
+    throw WritesNoText(
+        "this model cannot continue a text: its scores change from call to call",
+        "a block draws random numbers outside of training, or keeps a state: megahost plugins check "
+        "finds it (cached-generation)",
+        exit_code::data
+    );
+  }
   const double later = score_distance(whole.narrow(0, 0, half), early);
   if (!(later <= kSame)) {
     throw WritesNoText(

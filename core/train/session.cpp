@@ -3,6 +3,7 @@
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/mesh/rank_reports.hpp"
 #include "core/model/outline.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
@@ -295,6 +296,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     const auto make_backend = options.processes->make_backend(s.device.get());
     s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
     check_sharing(s.mesh, *s.device);
+    report_phase(RankPhase::meshed);
     if (options.warn) {
       s.watch = options.processes->watch(s.mesh.log(), recipe.comm.hang_after, options.warn);
     }
@@ -363,7 +365,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
       .sequences = architecture->sequences(),
       .arrays = arrays,
-      .shifted = architecture->shifted_arrays()};
+      .shifted = architecture->shifted_arrays(),
+      .vocab = architecture->vocab()};
 }
 
 void Session::allocate_gradients() {

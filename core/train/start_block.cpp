@@ -169,7 +169,7 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   for (const auto& [kind, name] : used) {
     const auto& plugin = *host.require(kind, name).plugin;
     if (plugin.file.empty()) {
-      continue; // of the program itself
+      continue; // the program registers it
     }
     const std::string text = plugin.id + " " + plugin.version;
     if (std::find(plugins.begin(), plugins.end(), text) == plugins.end()) {
@@ -247,7 +247,7 @@ std::vector<std::string> start_block(
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),
       "  memory     " + memory_text(session, weights, copy),
-      "  data       " + session.corpus->summary()};
+      "  data       " + summary_of(*session.corpus)};
   for (const std::string& detail : session.corpus->details()) {
     lines.push_back("             " + detail);
   }

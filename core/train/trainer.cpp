@@ -449,11 +449,13 @@ NextCommand Trainer::train_on() const {
         rates.recipe
     );
   } else if (rates.recipe > 1.01 * rates.kept) {
-    next.comment += formatted(
-        "; the learning rate goes up from %.2e to %.2e, as the schedule is longer then",
-        rates.kept,
-        rates.recipe
-    );
+    if (const double last = last_rate_.value_or(rates.kept); rates.recipe > 1.01 * last) {
+      next.comment += formatted(
+          "; the learning rate goes up from %.2e to %.2e, as the schedule is longer then",
+          last,
+          rates.recipe
+      );
+    }
     if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there forever
       next.options += " --set lr_schedule.on_resume=recipe";
     }

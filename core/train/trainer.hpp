@@ -142,6 +142,7 @@ private:
   DevicePeak peak_;
   int64_t iterations_;
   Profile profile_;
+  std::optional<double> last_rate_{}; // learning rate of this start's newest step
   bool first_step_ = true; // the next step is the first of this start
   int64_t saved_step_ = -1;
   int64_t same_step_ = -1; // the last one after which copies of weights were the same

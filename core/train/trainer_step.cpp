@@ -41,6 +41,7 @@ void Trainer::step() {
       random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
   const Completed completed = updates_done();
   const double lr = session.schedule->lr(completed);
+  last_rate_ = lr;
   weights_->set_weight_decay(session.schedule->weight_decay(completed));
   const double loss_scale = guards_.loss_scale();
   Judgement judgement;

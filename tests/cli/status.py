@@ -152,7 +152,7 @@ with tempfile.TemporaryDirectory() as folder:
     named = set(re.findall(r"`(megahost_\w+)`", page))
     assert families | {"megahost_remaining_seconds", "megahost_rank_busy_seconds", "megahost_rank_waiting_seconds"} == named, families ^ named
 
-    # The same over OpenTelemetry's protocol.
+    # The metrics, sent over OpenTelemetry's protocol.
     server = http.server.HTTPServer(("localhost", 0), Collector)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     endpoint = f"http://localhost:{server.server_port}"

@@ -67,7 +67,7 @@ def on_terminal(*words, columns, rows, keys=b""):
     os.kill(process, signal.SIGINT)
     os.waitpid(process, 0)
     os.close(master)
-    return text.decode()
+    return text.decode(errors="replace")  # it may end within a character
 
 
 def ask(port, request):

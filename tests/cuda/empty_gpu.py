@@ -92,7 +92,7 @@ def call(*arguments, gpus=1, plant="", timeout=120, **environment):
 
 
 def run(*arguments, **options):
-    """The same for what must succeed."""
+    """Runs the program, which must succeed."""
     result = call(*arguments, **options)
     if result.status != 0:
         sys.exit(f"{result.command}: status {result.status}\n{result.out[-3000:]}{result.err[-3000:]}")

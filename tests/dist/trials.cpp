@@ -33,7 +33,7 @@ TEST_CASE("one rank's loss that bf16 left alone by chance does not forbid all ro
   const auto wrong = within(6.5 * (1 + 5e-4));
   CHECK_FALSE(wrong.within());
   CHECK(wrong.where == "lm loss");
-  CHECK(wrong.allowed == doctest::Approx(3.2e-4).epsilon(0.01)); // 2 * 2^-8 / sqrt(600)
+  CHECK(wrong.allowed == doctest::Approx(3.45e-4).epsilon(0.01)); // 2.16 * 2^-8 / sqrt(600)
   const auto coarse = result(at::kFloat, 6.5 * (1 + 2.3e-5), 1);
   CHECK_FALSE(compare_trials(finer, coarse, 1e-5, nullptr).within()
   ); // but float32 is held to its bound
@@ -84,6 +84,21 @@ TEST_CASE("losses are compared by name") {
   other.numbers = {{"auxiliary loss", 6.5}, {"gradient norm", 2}};
   CHECK(compare_trials(one, other, 1e-12, nullptr).where == "lm loss");
   CHECK_FALSE(compare_trials(one, other, 1e-12, nullptr).within());
+}
+
+TEST_CASE("a tensor of few elements may round as the tensors of its kind") {
+  const auto with_bias = [](at::ScalarType dtype, double weight, double bias) {
+    auto made = result(dtype, 6.5, 1);
+    made.tensors["gradient"] = {
+        {"head.weight", at::full({4, 8}, weight)}, {"head.bias", at::full({2}, bias)}};
+    return made;
+  };
+  const auto finer = with_bias(at::kFloat, 1, 1);
+  const auto one = with_bias(at::kBFloat16, 1.008, 1.001); // which is close by chance
+  CHECK(compare_trials(one, with_bias(at::kBFloat16, 1.008, 1.01), 0, &finer).within());
+  const auto wrong = compare_trials(one, with_bias(at::kBFloat16, 1.008, 1.05), 0, &finer);
+  CHECK_FALSE(wrong.within());
+  CHECK(wrong.where == "gradient of head.bias");
 }
 
 } // namespace trials_tests

@@ -177,6 +177,13 @@ def built_files():
     refused("plugins", "rebuild", "good", status=2, expect="good was installed as a built file")
     refused("plugins", "rebuild", "goot", expect=["no plugin is installed as goot", "did you mean good?"])
 
+    # A launcher is asked by the start of its file's name, which it gets.
+    shutil.copy(FIXTURES / "launches.so", work / "starter.so")
+    megahost("plugins", "install", "starter.so", "--no-check", expect="installed starter 1.0.0: launcher launches")
+    assert (plugins / "launchers-starter.so").is_file() and not (plugins / "starter.so").exists()
+    megahost("plugins", "remove", "starter", expect="removed starter")
+    assert not (plugins / "launchers-starter.so").exists()
+
     # Names that are taken, by another plugin or by a file that another program put there.
     shutil.copy(other, work / "good.so")
     refused("plugins", "install", "good.so", "--no-check", expect=["the name good is taken by org.megahost.test", str(good)])

@@ -292,4 +292,21 @@ TEST_CASE("a pod's place that is not whole is refused") {
   CHECK(why_no_node(pod({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}}, "PET_MASTER_ADDR")).empty());
 }
 
+TEST_CASE("a place that no process can have is told") {
+  CHECK(mh::world_fault(
+            {.rank = 1, .size = 2, .local_rank = 1, .local_size = 2, .master_port = 29500}
+  )
+            .empty());
+  CHECK(mh::world_fault({}).empty()); // alone, it meets no one
+  CHECK(
+      mh::world_fault({.rank = 5, .size = 2, .master_port = 29500}) ==
+      "rank 5 of 2, local rank 0 of 1"
+  );
+  CHECK(mh::world_fault({.rank = 0, .size = 2}) == "one of 2 which meet at port 0");
+  CHECK(
+      mh::world_fault({.rank = 0, .size = 2, .master_port = 70000}) ==
+      "one of 2 which meet at port 70000"
+  );
+}
+
 } // namespace launchers_tests

@@ -50,6 +50,16 @@ TEST_CASE("in set-up a rank that was slow to fail, and was ended, is no other") 
   CHECK(said({{exited(5), kAbsent}, {exited(5), kAbsent, true}}) == "no file absent");
 }
 
+TEST_CASE("a rank that lost the one that failed before it had come so far is no other") {
+  constexpr const char* kMeshed = "{\"meshed\":true}\n";
+  const std::string failed = std::string(kMeshed) + kAbsent;
+  CHECK(said({{exited(5), failed}, {exited(4), kLost}}) == "no file absent");
+  CHECK(said({{exited(5), failed}, {ended_by(SIGTERM), kMeshed, true}}) == "no file absent");
+  const std::string lost = std::string(kMeshed) + kLost;
+  CHECK(said({{exited(5), failed}, {exited(4), lost}}) == "no file absent (rank 0 of 2)");
+  CHECK(said({{exited(5), failed}, {exited(3), kLost}}) == "no file absent (rank 0 of 2)");
+}
+
 TEST_CASE("a failure of one rank names it") {
   const std::string named = "no file absent (rank 0 of 2)";
   CHECK(said({{exited(5), kAbsent}, {exited(4), kLost}}) == named);
@@ -87,7 +97,10 @@ TEST_CASE("a signal that ends all ranks alike names none") {
       said({crashed, crashed}) ==
       "all 2 ranks were ended by signal 11 (Segmentation fault) in plugin a, update"
   );
-  CHECK(said({crashed, {ended_by(SIGSEGV), kCrash, true}}).starts_with("rank 0 of 2 was ended"));
+  CHECK(said({crashed, {ended_by(SIGSEGV), kCrash, true}}).starts_with("all 2 ranks were"));
+  CHECK(said({crashed, {ended_by(SIGTERM), "", true}}).starts_with("all 2 ranks were"));
+  CHECK(said({crashed, {ended_by(SIGTERM), kStarted, true}}).starts_with("rank 0 of 2 was"));
+  CHECK(said({crashed, {exited(4), kLost}}).starts_with("rank 0 of 2 was"));
   const EndedRank killed{ended_by(SIGKILL), kStarted};
   CHECK(said({killed, killed}).starts_with("all 2 ranks were ended by signal 9"));
 }

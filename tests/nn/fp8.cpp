@@ -55,7 +55,7 @@ float e5m2(float x) {
   return nearest(x, 2, -14, 57344);
 }
 
-/// The same of each element of x * scale.
+/// Each element of x * scale, rounded to E4M3, or to E5M2 if it is a gradient.
 at::Tensor by_hand(const at::Tensor& x, float scale, bool gradient) {
   at::Tensor y = (x.to(at::kFloat) * scale).contiguous();
   auto* data = y.mutable_data_ptr<float>();

@@ -42,7 +42,7 @@ def values(folder, config):
 
 
 def complete(folder, fields):
-    """The same with our defaults."""
+    """The section `model` of a recipe with these fields, completed with our defaults."""
     recipe = folder / "complete.toml"
     recipe.write_text("[model]\n" + "\n".join(fields) + "\n[train]\niters = 1\n[tokenizer]\nuse = 'null'\nvocab = 9\n"
                       "[data]\nuse = 'mock'\n")

@@ -52,7 +52,7 @@ for recompute in ("full", "selective"):
 same("tensor=2,sequence=true; context=2; pipeline=2", precision="bf16")
 same("tensor=2,sequence=true,context=2", precision="fp32")
 
-# The same of the check's own samples, of several documents in both sequences, and all else that plugins are asked.
+# `plugins check` takes samples of its own, of several documents in both sequences, and checks all else that plugins are asked.
 trial.run("plugins", "check", fixture)
 
 # A length that ranks cannot split is refused in a sentence.

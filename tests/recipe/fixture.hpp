@@ -37,7 +37,7 @@ public:
   /// A section with the fields of the strategies.
   [[nodiscard]] Schema section(std::string_view name) const;
 
-  /// The same for editors, with the project's presets. Lives as long as this.
+  /// The plugins and the project's presets, for editors. Lives as long as this.
   [[nodiscard]] RecipeCatalogue catalogue() const;
 
 private:

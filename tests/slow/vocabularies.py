@@ -184,7 +184,7 @@ def hub_folder(folder, name, gguf):
 
 
 def gemma(folder, name, gguf):
-    """The same of characters, with bars for blanks and tokens of bytes."""
+    """A folder of Hugging Face's with merges of characters, with bars for blanks and tokens of bytes."""
     ids = {token: i for i, token in enumerate(gguf.tokens)}
     made = tokenizers.Tokenizer(models.BPE(ids, merges_of(gguf), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     made.normalizer = normalizers.Replace(" ", "▁")

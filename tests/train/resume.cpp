@@ -284,9 +284,10 @@ TEST_CASE_FIXTURE(
       "learning rate of 1.00e-03; the longer schedule would begin at "
   ));
   end_of({{"cosine", mh::Table{}}}, "to nothing");
-  CHECK(output.say(
-      " --resume --set train.iters=16   # train on; the learning rate goes up from 0.00e+00 to "
-  ));
+  CHECK(output.say(" --resume --set train.iters=16   # train on; the learning rate goes up from "));
+  CHECK_FALSE(output.say("goes up from 0.00e+00")); // the last step had another
+  end_of({{"wsd", mh::Table{}}}, "at once");
+  CHECK_FALSE(output.say("# train on;"));
   end_of({{"wsd", mh::Table{{"cooldown_iters", 4}, {"min_lr", 1e-12}}}}, "to almost nothing");
   CHECK_FALSE(output.say("lr_schedule.on_resume=checkpoint"));
   end_of({{"constant", mh::Table{}}}, "constant");

@@ -17,7 +17,7 @@ std::vector<Command> layout_commands() {
           "AdamW. Loss, every gradient, gradient norm, and the values after two steps are "
           "compared with those of one rank, as the norm of the difference over the tensor's norm "
           "(or over 1e-6 of the norm of all, if that is more). Allowed are 1e-12 in float64, 1e-5 "
-          "in fp32, and twice what rounding alone does to one rank. In the first step ranks "
+          "in fp32, and about twice what rounding alone does to one rank. In the first step ranks "
           "compare at the boundaries of layers what they should agree on: the first tensor that "
           "differs is named. Status 1 if a layout differs.",
           {{"[RECIPE]", "recipe file: .lua, .toml or .json"}},

@@ -136,7 +136,7 @@ public:
   /// Document numbers of this rank's tokens, [seq, batch] int64: array "segments", if the corpus
   /// gives it.
   [[nodiscard]] std::optional<at::Tensor> segments() const;
-  /// The same of whole samples, in host memory; empty where the batch does not say.
+  /// The documents of whole samples, in host memory; empty where the batch does not say.
   [[nodiscard]] std::vector<DocumentStart> documents() const;
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
@@ -161,21 +161,21 @@ public:
   /// Reads a value on the host; on the Meta device returns the assumption instead.
   [[nodiscard]] double host_value(const at::Tensor& scalar, double assumed) const;
 
-  /// The same for a vector of counts.
+  /// Reads a vector of counts on the host, as `host_value` reads a number.
   [[nodiscard]] std::vector<int64_t>
   host_values(const at::Tensor& counts, const std::vector<int64_t>& assumed) const;
 
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
-  /// The same of a tensor: once for each.
+  /// Something computed once per microbatch and tensor `from`.
   const at::Tensor&
   cached(const std::string& key, const at::Tensor& from, const std::function<at::Tensor()>& make);
 
-  /// The same pass once more, without the losses so far; what is `cached` is shared.
+  /// A context for this pass once more, without the losses so far; what is `cached` is shared.
   [[nodiscard]] StepContext again() const;
 
-  /// The same for one pass over other values of the microbatch's arrays, in which layers give zeros
+  /// A context for a pass over other values of the microbatch's arrays, in which layers give zeros
   /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss
   /// that does, so that each row depends on its own token alone. Nothing else is shared with this
   /// context: neither losses nor what is `cached`. The batch outlives the result.
@@ -195,7 +195,7 @@ public:
       const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
   );
 
-  /// The same if only `reader` reads the part's result; returns what `reader` returns. A part that
+  /// Runs a part whose result only `reader` reads; returns what `reader` returns. A part that
   /// is recomputed does not even save its result: the memory is freed after `reader`, and filled
   /// again when the gradient of what `reader` returned arrives.
   [[nodiscard]] at::Tensor part(

@@ -97,7 +97,7 @@ public:
   /// Ranks:   all of the mesh
   [[nodiscard]] at::Tensor squared_norm() const;
 
-  /// The same of the weights as the model computes with them.
+  /// The squared L2 norm of the weights as the model computes with them, counted alike.
   ///
   /// Ranks:   all of the mesh
   [[nodiscard]] at::Tensor squared_weight_norm() const;
@@ -125,7 +125,7 @@ public:
   /// Bytes that gradients take from step to step on this rank.
   [[nodiscard]] int64_t bytes() const;
 
-  /// The same of the parameters' values.
+  /// Bytes that the parameters' values take on this rank.
   [[nodiscard]] int64_t value_bytes() const;
 
   bool needed(const std::vector<Parameter*>& parameters) override;

@@ -101,7 +101,7 @@ public:
   [[nodiscard]] at::Tensor
   all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const;
 
-  /// The same with slices of dimension 0 as long as told: `send[i]` rows go to member i, what
+  /// Exchanges slices of dimension 0 as long as told: `send[i]` rows go to member i, what
   /// arrives of `receive[i]` rows from each is concatenated. Tensors of no rows take part, too.
   [[nodiscard]] at::Tensor all_to_all_rows(
       const at::Tensor& tensor,

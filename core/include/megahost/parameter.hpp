@@ -60,7 +60,7 @@ public:
 
   [[nodiscard]] static Init of_index(OfIndex value);
 
-  /// The same values after `map`.
+  /// This one's values after `map`.
   [[nodiscard]] Init mapped(std::function<double(double)> map) const;
 
   /// Writes a slice of the global tensor.

@@ -34,7 +34,7 @@ struct LayoutChunk {
 /// "embed+3|4|4|3+head".
 [[nodiscard]] std::string layout_text(const std::vector<LayoutChunk>& chunks);
 
-/// The same number of layers in each chunk; `chunks` divides `layers`.
+/// Chunks of one number of layers each; `chunks` divides `layers`.
 [[nodiscard]] std::vector<LayoutChunk> even_layout(int64_t layers, int64_t chunks);
 
 /// Consecutive blocks so that the most expensive chunk is as cheap as can be, and the others alike

@@ -235,7 +235,7 @@ public:
     return make<Base>(named(Base::kKind, name), options, args);
   }
 
-  /// The same of an entry of the kind.
+  /// Makes one of an entry of the kind.
   ///
   /// Thread:  any
   template <class Base>
@@ -245,7 +245,7 @@ public:
     );
   }
 
-  /// The same with options that a resolved recipe has: complete, and not checked again.
+  /// Makes one with the options of a resolved recipe: complete, and not checked again.
   template <class Base>
   [[nodiscard]] static std::unique_ptr<Base>
   make_complete(const Entry& entry, const Value& options, const typename Base::Args& args) {

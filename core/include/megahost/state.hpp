@@ -33,7 +33,7 @@ public:
   [[nodiscard]] const Activation& operator[](std::string_view name) const;
   /// Adds or replaces.
   void set(std::string_view name, at::Tensor value, Dims dims);
-  /// The same state with another value under an existing name.
+  /// A copy with another value under an existing name.
   [[nodiscard]] State with(std::string_view name, at::Tensor value) const;
 
   [[nodiscard]] auto begin() const { return items_.begin(); }

@@ -51,7 +51,7 @@ class MH_API StorageError : public Error {
 public:
   /// `code` is an errno value.
   StorageError(const std::string& action, const Path& path, int code);
-  /// With a reason of its own, "the bucket does not exist", in place of the errno value's.
+  /// `reason`, "the bucket does not exist", takes the place of the errno value's.
   StorageError(
       const std::string& action,
       const Path& path,

@@ -124,7 +124,7 @@ public:
 
   /// The member of a table; null if this is no table or lacks the key.
   [[nodiscard]] const Value* find(std::string_view key) const;
-  /// The same along a dotted path: "optimizer.lr".
+  /// The member along a dotted path, "optimizer.lr"; null as above.
   [[nodiscard]] const Value* find_path(std::string_view path) const;
 
   /// Same types and contents; origins and the order of keys do not matter.

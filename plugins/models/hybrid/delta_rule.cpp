@@ -54,7 +54,7 @@ struct AlikeChunks {
         .permute({0, 2, 3, 1, 4});
   }
 
-  /// The same of chunks [chunks, batch, heads, C, dim].
+  /// Their rows in chunks [chunks, batch, heads, C, dim]: a view [count, batch, heads, rows, dim].
   [[nodiscard]] at::Tensor chunks_of(const at::Tensor& chunks) const {
     return chunks.narrow(0, first, count).narrow(3, 0, rows.count);
   }

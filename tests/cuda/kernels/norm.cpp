@@ -75,8 +75,8 @@ public:
     return worst;
   }
 
-  /// The same of gradients. `residual`: that of the sum is added; `summed`: weight and bias have
-  /// some.
+  /// How far gradients are from those of float64. `residual`: the gradient of the sum is added;
+  /// `summed`: weight and bias have gradients.
   [[nodiscard]] double backward_error(bool residual, bool summed, std::mt19937& random) const {
     const GpuType type = x.type();
     const Elements dy = make(type, shape_.rows, random, 0),

@@ -60,8 +60,14 @@ SAID = {
     "no-fast-math": "it was compiled with -ffast-math",
     "no-fast-math:linked": "flush denormal numbers to zero",
     "conditions-known": "its conditions ask for parallel.tensr, a key that no plugin here declares",
-    "conditions-known:searched": "its searched() tries colour, a key that it does not declare",
+    "conditions-known:searched": "its searched() tries parallel.colour, a key that it does not declare",
+    "conditions-known:changes": "its changes() tries parallel.colour, a key that it does not declare",
+    "conditions-known:value": 'its searched() tries a value that the key does not take: parallel.mark is "yes", expected',
+    "conditions-known:thrown": "it threw std::out_of_range: ",
     "values-finite:silent": "it threw sound::Silent",
+    "documents-apart:later": "other tokens in the second document of a sample change the scores of its first one by ",
+    "cached-generation:changing": "its scores of the same tokens change from call to call, without a cache",
+    "world-consistent:port": "it says that this is one of 4 which meet at port 0",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",
     "layouts-match:changing": "layers.0: `hidden` is not the same when the block runs again on the same input",
@@ -124,8 +130,12 @@ def runs(folder):
         # A search tries a strategy's key that is about no axis, and names one that it does not declare.
         search = ("plan", "small.toml", "--on", "h100", "--search", "--gpus", "2")
         expect("", 0, "", *search)
-        expect("conditions-known:searched", 2, "the strategy placed of plugin org.megahost.faulty searches parallel.colour, a key that "
-               "it does not declare", *search)
+        owner = "the strategy placed of plugin org.megahost.faulty"
+        expect("conditions-known:searched", 2, f"`searched` of {owner} tries parallel.colour, a key that it does not declare", *search)
+        expect("conditions-known:value", 2, f'`searched` of {owner} tries a value that the key does not take: parallel.mark is "yes"',
+               *search)
+        expect("conditions-known:changes", 2, f"`changes` of {owner} tries parallel.colour", *search[:-3], "--gpus", "2")
+        expect("conditions-known:thrown", 1, "the strategy of plugin org.megahost.faulty threw std::out_of_range in searched: ", *search)
         plugin = str((folder / "faulty.so").resolve())
         for key in "model.hiden", "hidden":
             expect("", 2, f"--set {key}: nothing in {plugin} takes it", "plugins", "check", plugin, "--set", f"{key}=16")

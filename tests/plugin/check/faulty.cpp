@@ -158,6 +158,18 @@ public:
       const at::Tensor whole = all.gather(x, context);
       x = all.own(whole + 0.01 * whole.mean(0, /*keepdim=*/true), context);
     }
+    if (fault("documents-apart:later") && small && context.has_array("segments")) {
+      const mh::AllTokens all(out["hidden"].dims.back());
+      const at::Tensor whole = all.gather(x, context);
+      const at::Tensor next =
+          at::constant_pad_nd(whole, {0, 0, 0, 0, 0, 1}).narrow(0, 1, whole.size(0));
+      x = all.own(whole + 0.1 * next, context);
+    }
+    if (fault("cached-generation:changing") && small && !at::GradMode::is_enabled() &&
+        context.mode().kv_cache == nullptr && !context.has_array("segments")) {
+      static std::atomic<int> calls{0};
+      x = x * (1 + 1e-3 * (calls++ % 7));
+    }
     return out.with("hidden", x);
   }
 
@@ -322,8 +334,17 @@ public:
   }
 
   static std::vector<mh::Table> searched(const mh::SearchFacts&) {
+    if (fault("conditions-known:thrown")) {
+      (void)std::string("short").at(99);
+    }
     const char* key = fault("conditions-known:searched") ? "colour" : "mark";
-    return {{{key, false}}, {{key, true}}};
+    const mh::Value yes = fault("conditions-known:value") ? mh::Value("yes") : mh::Value(true);
+    return {{{key, false}}, {{key, yes}}};
+  }
+
+  static std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value&) {
+    return fault("conditions-known:changes") ? std::vector<mh::Table>{{{"colour", true}}}
+                                             : std::vector<mh::Table>{};
   }
 
   static void conditions(mh::Conditions& c) {
@@ -383,8 +404,9 @@ public:
     if (std::getenv("MH_ALONE") != nullptr) { // where a test runs the program
       return std::nullopt;
     }
-    mh::World world{.rank = 1, .size = 4, .local_rank = 1, .local_size = 4};
+    mh::World world{.rank = 1, .size = 4, .local_rank = 1, .local_size = 4, .master_port = 29500};
     world.rank = fault("world-consistent") ? 4 : 1;
+    world.master_port = fault("world-consistent:port") ? 0 : 29500;
     return world;
   }
 };

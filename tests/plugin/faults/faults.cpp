@@ -2,6 +2,7 @@
 // forward".
 
 #include "../sound_parts.hpp"
+#include "megahost/conditions.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/plugin.hpp"
@@ -16,7 +17,9 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <variant>
 #include <vector>
 
 using namespace sound;
@@ -113,6 +116,15 @@ public:
 
 class Descent : public Plain<mh::Optimizer> {
 public:
+  static void fields(mh::Fields<None>& f) {
+    f.check("", [](const None&) {
+      fault("check");
+      return std::string();
+    });
+  }
+
+  static void conditions(mh::Conditions&) { fault("conditions"); }
+
   Descent(const None&, const Args&) {}
 
   std::vector<mh::StateSpec> state() const override {
@@ -132,6 +144,16 @@ class Zeros : public OneDocument {
 public:
   using OneDocument::OneDocument;
 
+  static std::vector<mh::ArraySpec> arrays(const None&, const Args& args) {
+    fault("arrays");
+    return mh::decoder_arrays(args.seq_length);
+  }
+
+  std::string summary() const override {
+    fault("summary");
+    return OneDocument::summary();
+  }
+
   int64_t size(mh::Split split) const override {
     fault("size");
     return OneDocument::size(split);
@@ -141,7 +163,12 @@ public:
     if (index > 4) { // in the thread that reads ahead
       fault("sample");
     }
-    return OneDocument::sample(split, index);
+    mh::Sample sample = OneDocument::sample(split, index);
+    const char* chosen = std::getenv("MH_FAULT");
+    if (chosen != nullptr && std::string_view(chosen) == "an id") {
+      std::get<std::vector<int64_t>>(sample["tokens"])[3] = 300;
+    }
+    return sample;
   }
 };
 

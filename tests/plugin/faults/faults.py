@@ -47,6 +47,8 @@ MODEL = "the architecture of plugin org.example.faults"
 FORWARD = f"{MODEL}, forward of block layers.1"
 TEXT = ("--set", "data.use=text", "--set", 'data.paths=["notes.txt"]', "--set", "data.split=[100, 0, 0]")
 TWO = ("--nproc", "2")
+STAGES = (*TWO, "--set", "parallel.pipeline=2")
+CORPUS, OPTIMIZER = ("the %s of plugin org.example.faults" % kind for kind in ("corpus", "optimizer"))
 RECOMPUTED = ("--set", "recompute.use=full")
 CHECK = ("check", "--layouts", "data=2", "--precision", "fp32")  # ranks are threads
 
@@ -76,6 +78,14 @@ CASES = [
      f"in a thread of plugin org.example.faults, while another was in {MODEL}, forward of block layers."),  # of either rank
     ("thrown forward", (), 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: basic_string::at"),
     ("thrown backward", (), 1, f"{MODEL} threw std::out_of_range in backward of block layers.1: basic_string::at"),
+    ("thrown summary", (), 1, f"{CORPUS} threw std::out_of_range in summary: "),
+    ("thrown arrays", (), 1, f"{CORPUS} threw std::out_of_range in arrays: "),
+    ("thrown conditions", (), 1, f"{OPTIMIZER} threw std::out_of_range in conditions: "),
+    ("segfault conditions", (), SEGFAULT, f"in {OPTIMIZER}, conditions\n"),
+    ("thrown check", (), 1, f"{OPTIMIZER} threw std::out_of_range in a check of its fields: "),
+    ("thrown constructor", (), 1, f"{MODEL} threw std::out_of_range in its constructor: "),
+    ("an id", (), 5, "of the corpus holds the id 300 at `tokens`[3], but the model has ids 0 to 255\n"),
+    ("thrown forward", STAGES, 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: "),
     ("thrown update", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
     ("thrown state", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in state: "),
     ("thrown size", (), 1, "the corpus of plugin org.example.faults threw std::out_of_range in size: "),

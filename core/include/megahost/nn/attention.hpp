@@ -74,7 +74,7 @@ struct AttentionSpec {
     std::optional<double> scale = std::nullopt
 );
 
-/// The same over the tokens of whole samples, wherever strategies put them: the block's part
+/// Attention over the tokens of whole samples, wherever strategies put them: the block's part
 /// "core_attention". `bias`, if defined, is added to the scaled scores by the distance of key and
 /// query; what RelativeBias gives for at least as many tokens as there are keys. `sinks` [heads], if
 /// defined, are the logits of one more key of each head, which all queries see and whose value is 0.
@@ -94,7 +94,7 @@ struct AttentionSpec {
     const at::Tensor& sinks = {}
 );
 
-/// The same over keys and values of another sequence's tokens, all of which a query sees; only
+/// Attention over keys and values of another sequence's tokens, all of which a query sees; only
 /// those of its document where both sequences have segments. There may be more queries than keys.
 ///
 /// Shapes:  q [queries, batch, heads, dim] of the context's current sequence; k, v [keys, batch,
@@ -118,7 +118,7 @@ public:
   virtual ~AttentionPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
 
-  /// The same as Block::reads_cache (architecture.hpp).
+  /// The answer of Block::reads_cache (architecture.hpp).
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
@@ -131,7 +131,7 @@ public:
   [[nodiscard]] virtual at::Tensor
   forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const = 0;
 
-  /// The same as Block::reads_cache (architecture.hpp).
+  /// The answer of Block::reads_cache (architecture.hpp).
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 

@@ -55,7 +55,7 @@ public:
   [[nodiscard]] const std::vector<at::Tensor>&
   once(uint64_t layer, const std::function<std::vector<at::Tensor>()>& make);
 
-  /// The same of the state behind the blocks that run once (Block::runs_once).
+  /// The state behind the blocks that run once (Block::runs_once), made for the first piece.
   [[nodiscard]] const State& once(const std::function<State()>& make);
 
   /// Forgets the text, but not what was made once.

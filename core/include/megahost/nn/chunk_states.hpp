@@ -53,7 +53,7 @@ public:
   [[nodiscard]] at::Tensor
   before(const at::Tensor& decays, const at::Tensor& updates, StepContext& context) const;
 
-  /// The same of h = transition h + update.
+  /// The states before each chunk of h = transition h + update.
   ///
   /// Shapes:  transitions [chunks, batch, ..., n, n] for updates [chunks, batch, ..., n, m] of a
   ///          state of at least two dimensions -> like updates

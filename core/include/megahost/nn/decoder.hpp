@@ -40,7 +40,7 @@ MH_API void add_feed_forward_names(
 );
 
 /// The names of `transformers` Llama and its relatives; empty where the fields have no counterpart.
-/// Without `feed_forward` those of the dense one.
+/// A null `feed_forward` is the dense one.
 [[nodiscard]] MH_API std::vector<HfTensor>
 llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
 

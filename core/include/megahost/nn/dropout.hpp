@@ -20,7 +20,7 @@ namespace mh {
 [[nodiscard]] MH_API at::Tensor
 dropout(const at::Tensor& x, Axis last, double p, uint64_t site, StepContext& context);
 
-/// The same where the caller knows the slice: `tokens` [seq] are the tokens' numbers in their
+/// Dropout of a slice that the caller knows: `tokens` [seq] are the tokens' numbers in their
 /// samples, `first_feature` is the global number of x's first feature.
 [[nodiscard]] MH_API at::Tensor dropout_at(
     const at::Tensor& x,

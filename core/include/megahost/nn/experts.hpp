@@ -58,7 +58,7 @@ public:
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& rows, const at::Tensor& ends, StepContext& context) const;
 
-  /// The same of ends that the host knows.
+  /// Rows through experts whose ends the host knows.
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const;
 

@@ -80,7 +80,7 @@ public:
   virtual ~FeedForwardPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
 
-  /// The same as Block::reads_cache (architecture.hpp): true where rows are computed one by one.
+  /// The answer of Block::reads_cache (architecture.hpp): true where rows are computed one by one.
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 

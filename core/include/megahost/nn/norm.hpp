@@ -74,7 +74,7 @@ public:
   /// norm(x + added) and the sum, which the residual stream goes on with; `added` may be undefined:
   /// the sum is x. A norm that makes both in one operation, and so both gradients, overrides this.
   [[nodiscard]] virtual Normed of_sum(const at::Tensor& x, const at::Tensor& added) const;
-  /// The same as the block's part "norms" (StepContext::part).
+  /// The norm as the block's part "norms" (StepContext::part).
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
   /// reader(norm(x)) where nothing else reads the norm's result.
   [[nodiscard]] at::Tensor forward(

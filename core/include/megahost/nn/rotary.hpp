@@ -46,7 +46,7 @@ struct RotarySpec {
 /// Source:  arXiv:2104.09864 equation 34, in the layout of GPT-NeoX
 [[nodiscard]] MH_API at::Tensor rotary(const at::Tensor& x, const at::Tensor& table);
 
-/// The same for the first `rotated` of tensors whose heads lie one behind the other, as a GEMM
+/// Rotates the first `rotated` of tensors whose heads lie one behind the other, as a GEMM
 /// makes queries, keys and values; the others are returned as they are. One operation, and one
 /// backward.
 ///

@@ -6,9 +6,9 @@
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
+#include "core/foreign/megatron_arguments.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/train/mapped_slices.hpp"
-#include "core/train/megatron_arguments.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 

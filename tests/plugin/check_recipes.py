@@ -107,3 +107,8 @@ differs("tensor=2", *lamb, words=(*plugin, "--processes"), where="value after sh
 
 # Data that are not here are told.
 same("tensor=2", of=recipe(text="absent"), used="samples of the check's own, as its corpus is not here: ")
+
+# Losses are few here, and biases have two elements: what they round in low precision is found by chance.
+for name in ("bert_tiny", "ict_tiny"):
+    same("tensor=2; context=2", "model.layers=4", of=f"{os.environ['MEGAHOST_RECIPE_PATH']}/{name}.lua", precision="bf16,fp16,fp8",
+         used="adamw")

@@ -1,6 +1,6 @@
 // The facts in Megatron-LM's arguments about a model, compared with a recipe's.
 
-#include "core/train/megatron_arguments.hpp"
+#include "core/foreign/megatron_arguments.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

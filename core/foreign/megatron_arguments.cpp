@@ -1,4 +1,4 @@
-#include "core/train/megatron_arguments.hpp"
+#include "core/foreign/megatron_arguments.hpp"
 
 #include <nlohmann/json.hpp>
 

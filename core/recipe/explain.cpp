@@ -163,6 +163,17 @@ explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string
   }
   const Field* field = field_of(resolved, key);
   if (!field) {
+    const size_t dot = std::min(key.rfind('.'), key.size());
+    const std::string section_key = key.substr(0, dot);
+    const Value* named = resolved.recipe.tree.find_path(section_key);
+    const Field* plugin = dot < key.size() ? field_of(resolved, section_key) : nullptr;
+    if (plugin != nullptr && plugin->names && named != nullptr && named->is_string()) {
+      throw Error(
+          section_key + " is " + to_text(*named) + " here, without options",
+          "write " + section_key + " = { use = " + to_text(*named) + ", " + key.substr(dot + 1) +
+              " = ... }; megahost plugins show " + named->as_string() + " lists its options"
+      );
+    }
     const auto meant = nearest(key, all_keys(resolved.schemas));
     throw Error(
         "this recipe has no key `" + key + "`",

@@ -3,6 +3,7 @@
 #include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/commands.hpp"
+#include "megahost/error.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -108,7 +109,16 @@ UpdateSchedule::UpdateSchedule(ScheduleTerms terms, Host& host)
       )) {}
 
 double UpdateSchedule::lr(const Completed& completed) const {
-  return in_plugin(*lr_, "lr", [&] { return lr_->lr(completed); });
+  const double rate = in_plugin(*lr_, "lr", [&] { return lr_->lr(completed); });
+  if (!(rate >= 0) || std::isinf(rate)) {
+    throw Error(
+        "the lr_schedule " + terms_.lr_schedule.use + " gives the learning rate " +
+            std::to_string(rate) + " after " + std::to_string(completed.updates) + " updates",
+        "rates are finite, and 0 or more; megahost plugins check tests its file",
+        exit_code::numbers
+    );
+  }
+  return rate;
 }
 
 double UpdateSchedule::weight_decay(const Completed& completed) const {

@@ -210,6 +210,25 @@ void check_sharing(const Mesh& mesh, const Device& device) {
   }
 }
 
+/// Parts of another name would not be recomputed, silently.
+void require_known_parts(const Session& session, const Recipe& recipe, Host& host) {
+  const auto& own = host.require(Kind::architecture, recipe.model.use).recompute_parts;
+  const auto has = [](const auto& parts, const std::string& part) {
+    return std::find(parts.begin(), parts.end(), part) != parts.end();
+  };
+  for (const Keep& keep : kept_by(*session.recompute, session.layers())) {
+    for (const std::string& part : keep.redo) {
+      if (!has(kRecomputeParts, part) && !has(own, part)) {
+        throw Error(
+            "the recompute policy " + recipe.recompute.use + " names the part \"" + part +
+                "\", which no block of the model has",
+            "megahost plugins check tests its file"
+        );
+      }
+    }
+  }
+}
+
 } // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
@@ -335,6 +354,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
       };
     }
     s.recompute = host.make<RecomputePolicy>(recipe.recompute, args);
+    require_known_parts(s, recipe, host);
   }
   const auto make_model = [&] {
     return std::make_unique<Model>(*s.architecture, build, s.recompute.get());

@@ -265,6 +265,11 @@ TEST_CASE("a device and a schedule take options") {
   CHECK(recipe.parallel.schedule.use == "late");
   CHECK(recipe.parallel.schedule.options.find("ahead")->as_integer() == 3);
   CHECK(subject.resolved("device = \"chip\"").recipe.device.use == "chip"); // a bare name
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(subject.explained("device = \"chip\"", "device.peak")),
+      "device is \"chip\" here, without options",
+      Error
+  );
   CHECK(holds(
       subject.explained(lines, "device.peak"),
       "device.peak = 2e11\n  of matrix products; number, at least 0"

@@ -3,9 +3,11 @@
 
 #include "../sound_parts.hpp"
 #include "megahost/conditions.hpp"
+#include "megahost/lr_schedule.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/plugin.hpp"
+#include "megahost/recompute.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -172,6 +174,22 @@ public:
   }
 };
 
+class Negative : public Plain<mh::LrSchedule> {
+public:
+  Negative(const None&, const Args&) {}
+
+  double lr(const mh::Completed& completed) const override {
+    return completed.updates == 1 ? -1 : 0.1;
+  }
+};
+
+class OtherPart : public Plain<mh::RecomputePolicy> {
+public:
+  OtherPart(const None&, const Args&) {}
+
+  mh::Keep keep(int64_t) const override { return {.redo = {"mlpp"}}; }
+};
+
 class Bytes : public ByteIds {
 public:
   Bytes(const None&, const Args&) {}
@@ -195,4 +213,6 @@ MH_PLUGIN("org.example.faults", "0.1.0", "Faults inside of calls", [](mh::Regist
   r.add<Descent>("descent", "gradient descent");
   r.add<Zeros>("zeros", "zeros");
   r.add<Bytes>("letters", "bytes");
+  r.add<Negative>("negative", "a rate below 0");
+  r.add<OtherPart>("other_part", "a part that no block has");
 })

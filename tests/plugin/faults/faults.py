@@ -84,6 +84,8 @@ CASES = [
     ("segfault conditions", (), SEGFAULT, f"in {OPTIMIZER}, conditions\n"),
     ("thrown check", (), 1, f"{OPTIMIZER} threw std::out_of_range in a check of its fields: "),
     ("thrown constructor", (), 1, f"{MODEL} threw std::out_of_range in its constructor: "),
+    ("no fault", ("--set", "lr_schedule.use=negative"), 6, "the lr_schedule negative gives the learning rate -1.000000 after 1 updates\n"),
+    ("no fault", ("--set", "recompute.use=other_part"), 2, 'other_part names the part "mlpp", which no block of the model has\n'),
     ("an id", (), 5, "of the corpus holds the id 300 at `tokens`[3], but the model has ids 0 to 255\n"),
     ("thrown forward", STAGES, 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: "),
     ("thrown update", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),

@@ -130,16 +130,19 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
   if (whole.size(0) != static_cast<int64_t>(ids.size())) {
     return; // its head gives the last scores only
   }
-  if (!(score_distance(whole, reader.read(all, 0, nullptr, false)) <= kSame)) {
-    throw WritesNoText(
-        "this model cannot continue a text: its scores change from call to call",
-        "a block draws random numbers outside of training, or keeps a state: megahost plugins check "
-        "finds it (cached-generation)",
-        exit_code::data
-    );
-  }
+  const auto require_repeatable = [&] { // else other reasons are none
+    if (!(score_distance(whole, reader.read(all, 0, nullptr, false)) <= kSame)) {
+      throw WritesNoText(
+          "this model cannot continue a text: its scores change from call to call",
+          "a block draws random numbers outside of training, or keeps a state: megahost plugins check "
+          "finds it (cached-generation)",
+          exit_code::data
+      );
+    }
+  };
   const double later = score_distance(whole.narrow(0, 0, half), early);
   if (!(later <= kSame)) {
+    require_repeatable();
     throw WritesNoText(
         "this model cannot continue a text: its scores of a token change with the tokens after it",
         "generate with a model that looks back only (of megahost's own, model.causal = true)",
@@ -154,6 +157,7 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
   const at::Tensor last =
       reader.read(all.last(1), static_cast<int64_t>(ids.size()) - 1, &cache, false);
   if (!(score_distance(whole[-1], last[-1]) <= kSame)) {
+    require_repeatable();
     throw Error(
         "the blocks of this model say that they read a cache, but over one its scores are others",
         "add --no-cache; its author finds the block by megahost plugins check (cached-generation)",

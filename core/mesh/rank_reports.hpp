@@ -33,9 +33,9 @@ void report_phase(RankPhase phase);
 /// of them is rank `offset` of the run's `world` (0: there are no others).
 ///
 /// Until their set-up is over all ranks do the same: a failure there is every rank's, unless
-/// another is known to have fared otherwise: it lost the others where that one had met them, or was
-/// asked to end before it came so far, says nothing of that. Later it is that rank's, unless all say
-/// the same. Only a rank's own failure names it.
+/// another is known to have fared otherwise. One that was asked to end before it came so far, or
+/// that lost the others at an earlier place, is not. Later it is that rank's, unless all say the
+/// same. Only a rank's own failure names it.
 [[nodiscard]] Error explain_failure(
     const std::vector<EndedRank>& ranks, size_t first, int64_t offset = 0, int64_t world = 0
 );

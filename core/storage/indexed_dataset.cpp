@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -143,11 +142,16 @@ IndexedDataset::find_outside(int64_t vocab, uint64_t most) const {
     const auto bad = std::ranges::find_if(ids, [&](int64_t id) { return id < 0 || id >= vocab; });
     if (bad != ids.end()) {
       const uint64_t token = block * kBlock + static_cast<uint64_t>(bad - ids.begin());
-      const auto documents = std::views::iota(uint64_t{0}, this->documents());
       // The first document that ends behind it; those before may be empty.
-      const uint64_t document = *std::ranges::partition_point(documents, [&](uint64_t one) {
-        return begin(document_begin(one + 1)) <= token;
-      });
+      uint64_t document = 0;
+      for (uint64_t end = documents(); document < end;) {
+        const uint64_t middle = document + (end - document) / 2;
+        if (begin(document_begin(middle + 1)) <= token) {
+          document = middle + 1;
+        } else {
+          end = middle;
+        }
+      }
       return PlacedId{*bad, document, token - begin(document_begin(document))};
     }
   }

@@ -19,7 +19,7 @@ mkdir -p "$build/objects" "$build/found"
 flags="-std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
   -fno-sanitize=unreachable -DNDEBUG
   -I$source -I$source/core/include -I$generated -I$generated/core/include $(pkg-config --cflags lua5.4-c++ libpcre2-8)"
-for room in base formats text language storage recipe; do
+for room in base formats text language megatron storage recipe; do
   find "$source/core/$room" -name '*.cpp'
 done > "$build/sources"
 for plugin in hf sentencepiece tiktoken wordpiece; do

@@ -114,6 +114,10 @@ void restore_qwen3_next(Table& config) {
   config.set("num_hidden_layers", layers / 2);
   config.set("mlp_only_layers", std::move(dense));
   config.set("decoder_sparse_step", 1);
+  const char* shared = "shared_expert_intermediate_size";
+  if (const Value* size = config.find(shared); size != nullptr && size->is_null()) {
+    config.erase(shared); // without mixtures; transformers' Qwen3Next has a shared expert in each
+  }
 }
 
 /// Adds the names of what follows a mixer.

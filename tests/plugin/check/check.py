@@ -85,6 +85,14 @@ SAID = {
 }
 
 
+# Further tests that find such a fault, too: a block whose numbers change from call to call is the same in none.
+ALSO = {
+    "initial-values": {"build-twice", "recompute-bit-equal"},
+    "layouts-match:changing": {"build-twice", "seed-determinism", "grad-check", "state-reproducible", "recompute-bit-equal",
+                               "cached-generation", "documents-apart"},
+}
+
+
 def check(folder, fault, *words):
     file = folder / FILES.get(fault, "faulty.so")
     environment = os.environ | {"MH_FAULT": fault, "OMP_NUM_THREADS": "1"}
@@ -171,6 +179,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for fault, (_, failed) in zip(faults, pool.map(faulty, faults)):
             why = failed.pop(fault.split(":")[0], None)
+            failed = {name: said for name, said in failed.items() if name not in ALSO.get(fault, ())}
             print(f"{fault}: {why}")
             if why is None or failed:
                 wrong.append(f"the plugin with the fault {fault} " + ("passes it" if why is None else "") +

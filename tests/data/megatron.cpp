@@ -203,6 +203,30 @@ TEST_CASE("index files that do not fit are refused") {
   CHECK(contains(open(), "format version 0, expected 1 or 2"));
 }
 
+TEST_CASE("index files of a corpus whose documents have other lengths since are refused") {
+  const Folder folder;
+  Documents documents = counting(60);
+  documents[3] = {1, 2, 3, 4, 5};
+  documents[4] = {6};
+  const std::string path = folder.write("c", documents);
+  auto fields = megatron({path});
+  fields.index_files = folder.path() / "index";
+  auto args = arguments();
+  args.wanted = {80, 0, 0};
+  const auto read = [&] {
+    return failure([&] {
+      const IndexedCorpus corpus(fields, args);
+      for (int64_t i = 0; i < 80; ++i) {
+        (void)corpus.sample(mh::Split::train, i);
+      }
+    });
+  };
+  CHECK(read() == "no error");
+  std::swap(documents[3], documents[4]); // as many documents and tokens
+  folder.write("c", documents);
+  CHECK(contains(read(), "the index files lead to "));
+}
+
 TEST_CASE("pads and ends of documents in Megatron's order") {
   const Folder folder;
   // Two samples of 3 tokens; the second has one token only: 8 and nothing behind it.

@@ -20,26 +20,38 @@ std::vector<DocumentRange> MegatronOrder::sample(uint64_t index) const {
     refuse("sample " + std::to_string(number));
   }
   const uint64_t at = 2 * static_cast<uint64_t>(number);
-  const int64_t first = index_.samples[at], last = index_.samples[at + 2];
-  if (first < 0 || last < first || last >= static_cast<int64_t>(index_.documents.size())) {
-    refuse("place " + std::to_string(first) + " to " + std::to_string(last) + " of the documents");
+  const int64_t first = index_.samples[at], end_place = index_.samples[at + 2];
+  if (first < 0 || end_place < first ||
+      end_place >= static_cast<int64_t>(index_.documents.size())) {
+    refuse(
+        "place " + std::to_string(first) + " to " + std::to_string(end_place) + " of the documents"
+    );
   }
   std::vector<DocumentRange> pieces;
-  for (int64_t place = first; place <= last; ++place) {
+  int64_t tokens = 0;
+  for (int64_t place = first; place <= end_place; ++place) {
     const auto document = static_cast<uint64_t>(index_.documents[static_cast<uint64_t>(place)]);
     const auto length = static_cast<int64_t>(dataset_.length(document));
     const int64_t begin = place == first ? index_.samples[at + 1] : 0;
-    const int64_t end = place == last ? index_.samples[at + 3] + extra_ : length;
+    const int64_t end = place == end_place ? index_.samples[at + 3] + extra_ : length;
     if (begin < 0 || begin > end || end > length) {
       refuse(
           "tokens " + std::to_string(begin) + " to " + std::to_string(end) + " of document " +
           std::to_string(document) + ", which has " + std::to_string(length)
       );
     }
+    tokens += end - begin;
     if (begin < end) {
       pieces.push_back({document, static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin)}
       );
     }
+  }
+  const bool last = number + 1 == static_cast<int64_t>(size());
+  if (tokens > tokens_ || (tokens < tokens_ && !(last && last_may_be_short_))) {
+    refuse(
+        std::to_string(tokens) + " tokens for sample " + std::to_string(number) + ", which has " +
+        std::to_string(tokens_)
+    );
   }
   return pieces;
 }

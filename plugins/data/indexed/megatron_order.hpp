@@ -18,20 +18,25 @@ namespace mh::indexed {
 /// Source:  gpt_dataset.py, _query_document_sample_shuffle_indices
 class MegatronOrder final : public SampleOrder {
 public:
-  MegatronOrder(const IndexedDataset& dataset, MegatronIndex index, bool extra_token)
+  /// `terms`: those that the index was made by
+  MegatronOrder(const IndexedDataset& dataset, MegatronIndex index, const IndexTerms& terms)
       : dataset_(dataset)
       , index_(std::move(index))
-      , extra_(extra_token ? 1 : 0) {}
+      , extra_(terms.extra_token ? 1 : 0)
+      , tokens_(terms.seq + extra_)
+      , last_may_be_short_(!terms.drop_last_partial) {}
 
   [[nodiscard]] uint64_t size() const override { return index_.size(); }
 
-  /// Throws:  mh::Error (exit code 5) if the arrays point outside the corpus
+  /// Throws:  mh::Error (exit code 5) if the arrays point outside the corpus, or to more or fewer
+  ///          tokens than a sample has: the lengths of its documents have changed since
   [[nodiscard]] std::vector<DocumentRange> sample(uint64_t index) const override;
 
 private:
   const IndexedDataset& dataset_;
   MegatronIndex index_;
-  int64_t extra_;
+  int64_t extra_, tokens_; // tokens of a full sample
+  bool last_may_be_short_;
 };
 
 /// The order in which Megatron's loader reads a dataset: the sample of number `index` of a run.

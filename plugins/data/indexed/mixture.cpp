@@ -196,7 +196,7 @@ void Mixture::make_order(
                                                  make
                                              )
                                            : make();
-  ret_member.order = std::make_unique<MegatronOrder>(dataset, std::move(index), config.extra_token);
+  ret_member.order = std::make_unique<MegatronOrder>(dataset, std::move(index), terms);
 }
 
 /// Source:  megatron-core 0.16.1, blended_megatron_dataset_builder.py

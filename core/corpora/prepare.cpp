@@ -265,7 +265,7 @@ std::optional<ReadItem> Preparation::read(DocumentReader& ret_reader) const {
       return std::nullopt;
     }
   } catch (const Error& error) {
-    if (!skips_) {
+    if (!skips_ || error.exit_code() == exit_code::other) {
       throw;
     }
     item.failure = error.what();

@@ -143,7 +143,7 @@ fs::path column_reader(const std::string& path) {
     throw Error(
         path + " holds columns, and " + program.string() + ", which reads them, is not there",
         "in the clone of megahost: ./megahost arrow fetches libarrow (55 MB) and builds it",
-        exit_code::data
+        exit_code::other // the file is not at fault: no --on-error skips it
     );
   }
   return program;

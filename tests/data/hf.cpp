@@ -138,6 +138,12 @@ TEST_CASE("normalizers, prefix and splits") {
          {"invert", false}},
         {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   CHECK(folder.tokenizer(json.dump())->encode("hell") == Ids{'h', 'e', 257});
+  // Only what matches is kept.
+  Json& cut = json["pre_tokenizer"]["pretokenizers"][0];
+  cut["pattern"] = {{"Regex", "\\p{L}+"}};
+  cut["behavior"] = "Removed";
+  cut["invert"] = true;
+  CHECK(folder.tokenizer(json.dump())->encode("hell 12 he") == Ids{256, 257, 256});
 }
 
 TEST_CASE("components that are not known are named") {

@@ -308,6 +308,11 @@ public:
   }
 };
 
+/// Whether a Split leaves out the text between its matches, which is none where they cover all.
+bool drops_the_rest(const nlohmann::json& component, const std::string& where) {
+  return behavior_of(component, nullptr, where) == Behavior::removed;
+}
+
 /// The regular expression of a Split that cuts before and behind its matches; none of another.
 std::optional<std::string> isolated(const nlohmann::json& component, const std::string& where) {
   const nlohmann::json* pattern = optional_member(component, "pattern");
@@ -340,16 +345,18 @@ ByteSplitter read_byte_splitter(const nlohmann::json& component, const std::stri
     return {};
   }
   std::vector<std::string> patterns;
+  bool drops = false;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     const auto pattern = isolated(parts[i], where);
     if (!pattern) {
       return {};
     }
     patterns.push_back(*pattern);
+    drops = drops || drops_the_rest(parts[i], where);
   }
   const bool prefix = flag(parts.back(), "add_prefix_space", true, where);
   const bool own_pattern = flag(parts.back(), "use_regex", true, where);
-  if (is_deepseek(patterns) && !prefix && !own_pattern) {
+  if (is_deepseek(patterns) && !prefix && !own_pattern && !drops) {
     return {text::deepseek_splitter(), false};
   }
   if (patterns.size() > 1 || (patterns.size() == 1 && (prefix || own_pattern))) {
@@ -359,6 +366,9 @@ ByteSplitter read_byte_splitter(const nlohmann::json& component, const std::stri
     return {own_pattern ? text::gpt2_splitter() : std::make_unique<WholeSplitter>(), prefix};
   }
   auto splitter = text::known_splitter(patterns[0]);
+  if (splitter == nullptr && drops) { // the known ones cover all text
+    return {};
+  }
   if (splitter == nullptr) {
     splitter = text::pattern_splitter(
         std::make_shared<text::Pattern>(patterns[0], text::Dialect::oniguruma, where)

@@ -22,6 +22,8 @@ public:
   /// The scale of precision "fp16".
   explicit LossScale(const Recipe::Fp16& options);
 
+  [[nodiscard]] const Recipe::Fp16& options() const { return options_; }
+
   [[nodiscard]] double value() const { return state_.scale; }
 
   /// After each step; `overflow`: its gradients are not finite, and it is skipped.

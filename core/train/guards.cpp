@@ -40,7 +40,6 @@ std::string bad_numbers(const StepResult& result) {
 
 Guards::Guards(const Recipe& recipe)
     : options_(recipe.guards)
-    , fp16_(recipe.fp16)
     , losses_(static_cast<size_t>(recipe.guards.window)) {
   if (recipe.precision == "fp16") {
     scale_.emplace(recipe.fp16);
@@ -124,13 +123,13 @@ std::string Guards::no_update_text(int64_t steps) const {
   if (!scale_) {
     return text + " (guards)";
   }
-  if (fp16_.loss_scale) {
-    return text + formatted("; try a lower fp16.loss_scale than %.6g", *fp16_.loss_scale);
+  if (const auto& constant = scale_->options().loss_scale) {
+    return text + formatted("; try a lower fp16.loss_scale than %.6g", *constant);
   }
   return text + formatted(
                     "; the loss scale fell from %.6g to %.6g on the way: run longer, or begin at a "
                     "lower fp16.initial_scale",
-                    fp16_.initial_scale,
+                    scale_->options().initial_scale,
                     scale_->value()
                 );
 }

@@ -70,7 +70,6 @@ private:
   [[nodiscard]] Judgement skip(std::string why, bool counts);
 
   Recipe::Guards options_;
-  Recipe::Fp16 fp16_;
   std::optional<LossScale> scale_;
   RobustZ losses_;
   int64_t skipped_ = 0;

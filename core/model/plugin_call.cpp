@@ -1,5 +1,6 @@
 #include "core/model/plugin_call.hpp"
 
+#include "core/base/plugin_fault.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
@@ -16,8 +17,6 @@
 namespace mh {
 
 namespace {
-
-constexpr const char* kMend = "this is the plugin's to mend; megahost plugins check tests its file";
 
 struct KnownLibrary {
   std::array<char, 128> id{}; // a signal handler reads it
@@ -71,7 +70,9 @@ KnownLibrary range_of(const dl_phdr_info& object) {
 }
 
 [[noreturn]] void throw_named(const PluginPlace& place, const std::string& what) {
-  throw Error(owner(place) + " threw " + what.substr(0, what.find('\n')), kMend, exit_code::other);
+  throw Error(
+      owner(place) + " threw " + what.substr(0, what.find('\n')), kMendPlugin, exit_code::other
+  );
 }
 
 } // namespace

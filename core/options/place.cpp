@@ -1,5 +1,6 @@
 #include "core/options/place.hpp"
 
+#include "core/base/plugin_fault.hpp"
 #include "core/base/text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/launchers.hpp"
@@ -96,7 +97,7 @@ std::vector<Found> places_of_plugins(Host& host, const std::optional<PluginSecti
         throw Error(
             "the launcher " + entry->name + " of plugin " + entry->plugin->id +
                 " says that this process is " + fault,
-            "this is the plugin's to mend; megahost plugins check tests its file",
+            kMendPlugin,
             exit_code::communication
         );
       }

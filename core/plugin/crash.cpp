@@ -1,5 +1,6 @@
 #include "core/plugin/crash.hpp"
 
+#include "core/base/plugin_fault.hpp"
 #include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
@@ -25,7 +26,6 @@ namespace mh {
 namespace {
 
 constexpr std::array<int, 5> kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-constexpr const char* kHint = "this is the plugin's to mend; megahost plugins check tests its file";
 
 /// Text of a fixed size: a handler may not ask for memory.
 template <size_t size>
@@ -136,7 +136,7 @@ void tell(const Message& message) {
     whole.add(g_kept.used > 0 ? "; " : "").add(g_kept.view());
     add_wrapped(text, whole.view(), static_cast<size_t>(g_width));
     add_wrapped(
-        text, FixedText<256>().add("help: ").add(kHint).view(), static_cast<size_t>(g_width)
+        text, FixedText<256>().add("help: ").add(kMendPlugin).view(), static_cast<size_t>(g_width)
     );
     write_whole(STDERR_FILENO, text.view());
     return;
@@ -146,7 +146,7 @@ void tell(const Message& message) {
     const bool plain = static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\';
     text.add({plain ? &c : "'", 1});
   }
-  text.add(R"(", "hint": ")").add(kHint).add("\"}");
+  text.add(R"(", "hint": ")").add(kMendPlugin).add("\"}");
   write_whole(std::atoi(to), text.view());
 }
 

@@ -1,5 +1,6 @@
 #include "megahost/registry.hpp"
 
+#include "core/base/plugin_fault.hpp"
 #include "core/base/text.hpp"
 #include "core/model/plugin_call.hpp"
 
@@ -76,7 +77,7 @@ void name_calls(Registry::Entry& ret_entry) {
 refuse_made(const std::string& offer, const Registry::Entry& entry, const std::string& why) {
   throw Error(
       "the " + offer + " (" + origin_of(entry) + ") cannot be made: " + why,
-      "this is the plugin's to mend; megahost plugins check tests its file",
+      kMendPlugin,
       exit_code::other
   );
 }

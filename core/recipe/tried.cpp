@@ -1,5 +1,6 @@
 #include "core/recipe/tried.hpp"
 
+#include "core/base/plugin_fault.hpp"
 #include "core/language/problem.hpp"
 #include "megahost/error.hpp"
 
@@ -38,7 +39,7 @@ void require_tried(
     throw Error(
         "`" + std::string(call) + "` of the " + std::string(info(entry.kind).name) + " " +
             entry.name + " of plugin " + entry.plugin->id + " " + fault,
-        "this is the plugin's to mend; megahost plugins check tests its file"
+        kMendPlugin
     );
   }
 }

@@ -144,7 +144,8 @@ def main():
         skipped = run(folder, reader, "cut.parquet", "rows.parquet", "--on-error", "skip", "--output", "made", "--tokenizer", "byte")
         expect("3,000 documents" in skipped.stdout and "skipped 1 document" in skipped.stdout, f"a damaged file is skipped: {skipped}")
         malformed(folder, reader)
-        refused(folder, folder / "nothing", ["rows.arrow"], "rows.arrow holds columns, and", "./megahost arrow fetches libarrow")
+        refused(folder, folder / "nothing", ["rows.arrow"], "rows.arrow holds columns, and", "./megahost arrow fetches libarrow",
+                status=1)  # the file is not at fault
     sys.exit(1 if failures else 0)
 
 

@@ -10,6 +10,8 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace mh::text {
@@ -77,32 +79,79 @@ constexpr NamedSet kSets[] = {
 constexpr Categories kWord =
     kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
 
-/// "\x{41}-\x{5A}..." for a set of categories.
-std::string ranges(Categories set) {
-  std::string text;
-  for (char32_t code = 0; code < kCodePoints;) {
-    if (!categories().in(code, set)) {
-      ++code;
-      continue;
+/// The script Han.
+///
+/// Source:  Unicode 16.0, Scripts.txt
+constexpr std::pair<char32_t, char32_t> kHan[] = {
+    {0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},
+    {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},
+    {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},   {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3},
+    {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739}, {0x2B740, 0x2B81D},
+    {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D},
+    {0x30000, 0x3134A}, {0x31350, 0x323AF},
+};
+
+/// A set of code points.
+class CodeSet {
+public:
+  CodeSet()
+      : has_(kCodePoints) {}
+
+  explicit CodeSet(Categories set)
+      : CodeSet() {
+    for (char32_t code = 0; code < kCodePoints; ++code) {
+      has_[code] = categories().in(code, set);
     }
-    char32_t last = code;
-    while (last + 1 < kCodePoints && categories().in(last + 1, set)) {
-      ++last;
-    }
-    std::array<char, 40> range{};
-    // Surrogates are no characters, and PCRE2 refuses ranges that end in them.
-    const char32_t from = code >= 0xD800 && code < 0xE000 ? 0xE000 : code;
-    const char32_t to = last >= 0xD800 && last < 0xE000 ? 0xD7FF : last;
-    if (from <= to) {
-      const int length = std::snprintf(
-          range.data(), range.size(), "\\x{%X}-\\x{%X}", unsigned{from}, unsigned{to}
-      );
-      text.append(range.data(), static_cast<size_t>(length));
-    }
-    code = last + 1;
   }
-  return text;
-}
+
+  void add(char32_t first, char32_t last) {
+    std::fill(has_.begin() + first, has_.begin() + last + 1, true);
+  }
+
+  void add(const CodeSet& other) {
+    for (size_t code = 0; code < has_.size(); ++code) {
+      has_[code] = has_[code] || other.has_[code];
+    }
+  }
+
+  void keep(const CodeSet& other) {
+    for (size_t code = 0; code < has_.size(); ++code) {
+      has_[code] = has_[code] && other.has_[code];
+    }
+  }
+
+  void invert() { has_.flip(); }
+
+  /// "\x{41}-\x{5A}...".
+  [[nodiscard]] std::string ranges() const {
+    std::string text;
+    for (char32_t code = 0; code < kCodePoints;) {
+      if (!has_[code]) {
+        ++code;
+        continue;
+      }
+      char32_t last = code;
+      while (last + 1 < kCodePoints && has_[last + 1]) {
+        ++last;
+      }
+      std::array<char, 40> range{};
+      // Surrogates are no characters, and PCRE2 refuses ranges that end in them.
+      const char32_t from = code >= 0xD800 && code < 0xE000 ? 0xE000 : code;
+      const char32_t to = last >= 0xD800 && last < 0xE000 ? 0xD7FF : last;
+      if (from <= to) {
+        const int length = std::snprintf(
+            range.data(), range.size(), "\\x{%X}-\\x{%X}", unsigned{from}, unsigned{to}
+        );
+        text.append(range.data(), static_cast<size_t>(length));
+      }
+      code = last + 1;
+    }
+    return text;
+  }
+
+private:
+  std::vector<bool> has_;
+};
 
 /// Rewrites an expression from left to right.
 class Rewriter {
@@ -113,19 +162,12 @@ public:
 
   std::string run() {
     while (!rest_.empty()) {
-      if (rest_[0] == '\\') {
+      if (rest_[0] == '[' && !in_class_) {
+        open_class();
+      } else if (rest_[0] == '\\') {
         escape();
       } else {
-        if (rest_[0] == '[') {
-          open_class();
-          continue;
-        }
-        if (rest_[0] == ']') {
-          in_class_ = false;
-        }
-        if (in_class_ && rest_.starts_with("&&")) {
-          refuse_pattern(where_, "the regular expression has an intersection of classes (&&)");
-        }
+        in_class_ = in_class_ && rest_[0] != ']';
         take(1);
       }
     }
@@ -138,9 +180,28 @@ private:
     rest_.remove_prefix(std::min(count, rest_.size()));
   }
 
+  [[noreturn]] void refuse(const std::string& why) const { refuse_pattern(where_, why); }
+
+  /// Whether the class that begins here has others in it, or intersections.
+  [[nodiscard]] bool is_nested() const {
+    size_t at = rest_.starts_with("[^") ? 2 : 1;
+    for (at += rest_.substr(at).starts_with(']') ? 1 : 0; at < rest_.size(); ++at) {
+      if (rest_[at] == '\\') {
+        ++at;
+      } else if (rest_[at] == '[' || rest_.substr(at).starts_with("&&")) {
+        return true;
+      } else if (rest_[at] == ']') {
+        return false;
+      }
+    }
+    return false;
+  }
+
   void open_class() {
-    if (in_class_) {
-      refuse_pattern(where_, "the regular expression has a class within a class");
+    if (is_nested()) { // PCRE2 has none
+      const std::string ranges = read_class().ranges();
+      result_ += ranges.empty() ? "(?!)" : "[" + ranges + "]";
+      return;
     }
     in_class_ = true;
     take(rest_.starts_with("[^") ? 2 : 1);
@@ -149,62 +210,140 @@ private:
     }
   }
 
-  void put(Categories set, bool inverted) {
-    result_ += in_class_ ? "" : "[";
-    result_ += ranges(inverted ? ~set : set);
-    result_ += in_class_ ? "" : "]";
+  /// A class, and those in it.
+  CodeSet read_class(int depth = 0) {
+    constexpr int kDeepest = 16;
+    if (depth == kDeepest) {
+      refuse("classes within classes, more than 16 deep");
+    }
+    const bool inverted = rest_.starts_with("[^");
+    rest_.remove_prefix(inverted ? 2 : 1);
+    CodeSet all, part;
+    all.invert();
+    for (bool first = true; first || !rest_.starts_with(']'); first = false) {
+      if (rest_.empty()) {
+        refuse("the regular expression has a class without an end");
+      }
+      if (rest_.starts_with("[:")) {
+        refuse("the class " + string_text(rest_.substr(0, rest_.find(']') + 1)) + " is not known");
+      }
+      if (rest_.starts_with("&&")) {
+        rest_.remove_prefix(2);
+        all.keep(part);
+        part = CodeSet();
+      } else if (rest_[0] == '[') {
+        part.add(read_class(depth + 1));
+      } else if (const auto set = read_set()) {
+        part.add(*set);
+      } else {
+        const char32_t from = read_character();
+        const bool range = rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']';
+        rest_.remove_prefix(range ? 1 : 0);
+        const char32_t to = range ? read_character() : from;
+        if (to < from) {
+          refuse("the regular expression has a range of characters that ends before it begins");
+        }
+        part.add(from, to);
+      }
+    }
+    rest_.remove_prefix(1);
+    all.keep(part);
+    if (inverted) {
+      all.invert();
+    }
+    return all;
+  }
+
+  /// The character of a class that stands here.
+  char32_t read_character() {
+    if (rest_[0] != '\\') {
+      return take_character();
+    }
+    const char letter = rest_.size() > 1 ? rest_[1] : '\0';
+    constexpr std::string_view kNames = "rntfv", kControls = "\r\n\t\f\v";
+    if (const size_t at = kNames.find(letter); letter != '\0' && at != std::string_view::npos) {
+      rest_.remove_prefix(2);
+      return static_cast<char32_t>(kControls[at]);
+    }
+    if (letter == 'x' || letter == 'u') {
+      return read_number(letter == 'u' ? 4 : 2);
+    }
+    if (letter == '\0' || std::isalnum(static_cast<unsigned char>(letter)) != 0) {
+      refuse("the escape " + string_text(rest_.substr(0, 2)) + " is not known");
+    }
+    rest_.remove_prefix(1);
+    return take_character();
+  }
+
+  char32_t take_character() {
+    const Character character = decode_at(rest_.data());
+    rest_.remove_prefix(character.length);
+    return character.code;
+  }
+
+  /// `\x41`, `\x{1F600}`, `\u3000`.
+  char32_t read_number(size_t digits) {
+    const bool braces = rest_.substr(2).starts_with('{');
+    const size_t begin = braces ? 3 : 2;
+    const size_t end = braces ? rest_.find('}') : begin + digits;
+    uint32_t code = 0;
+    if (end == std::string_view::npos || end > rest_.size() || end == begin ||
+        std::from_chars(rest_.data() + begin, rest_.data() + end, code, 16).ptr !=
+            rest_.data() + end ||
+        code >= kCodePoints) {
+      refuse("the escape " + string_text(rest_.substr(0, 12)) + " is not known");
+    }
+    rest_.remove_prefix(end + (braces ? 1 : 0));
+    return code;
   }
 
   void escape() {
+    if (const auto set = read_set()) {
+      const std::string ranges = set->ranges();
+      result_ += in_class_ ? ranges : "[" + ranges + "]";
+      return;
+    }
     const char letter = rest_.size() > 1 ? rest_[1] : '\0';
-    switch (letter) {
-    case 'p':
-    case 'P':
-      property(letter == 'P');
-      return;
-    case 's':
-    case 'S':
-      plain(kSpaces, letter == 'S');
-      return;
-    case 'd':
-    case 'D':
-      plain(set_of(Category::Nd), letter == 'D');
-      return;
-    case 'w':
-    case 'W':
-      plain(kWord, letter == 'W');
-      return;
-    case 'u': // four digits
-      if (rest_.size() < 6) {
-        break;
-      }
+    if (letter == 'u' && rest_.size() >= 6) { // four digits
       result_ += "\\x{" + std::string(rest_.substr(2, 4)) + "}";
       rest_.remove_prefix(6);
       return;
-    case 'r':
-    case 'n':
-    case 't':
-    case 'f':
-    case 'x':
-    case 'A':
-    case 'z':
-      take(2);
-      return;
-    default:
-      if (letter != '\0' && std::isalnum(static_cast<unsigned char>(letter)) == 0) {
-        take(2);
-        return;
-      }
     }
-    refuse_pattern(where_, "the escape " + string_text(rest_.substr(0, 2)) + " is not known");
+    constexpr std::string_view kSame = "rntfxAz"; // in PCRE2, too
+    if (letter == '\0' || (std::isalnum(static_cast<unsigned char>(letter)) != 0 &&
+                           kSame.find(letter) == std::string_view::npos)) {
+      refuse("the escape " + string_text(rest_.substr(0, 2)) + " is not known");
+    }
+    take(2);
   }
 
-  void plain(Categories set, bool inverted) {
-    put(set, inverted);
+  /// `\s`, `\d`, `\w`, `\p{..}` and their opposites; none if something else stands here.
+  std::optional<CodeSet> read_set() {
+    const char letter = rest_[0] == '\\' && rest_.size() > 1 ? rest_[1] : '\0';
+    switch (letter) {
+    case 'p':
+    case 'P':
+      return read_property(letter == 'P');
+    case 's':
+    case 'S':
+      return plain(kSpaces, letter == 'S');
+    case 'd':
+    case 'D':
+      return plain(set_of(Category::Nd), letter == 'D');
+    case 'w':
+    case 'W':
+      return plain(kWord, letter == 'W');
+    default:
+      return std::nullopt;
+    }
+  }
+
+  CodeSet plain(Categories set, bool inverted) {
     rest_.remove_prefix(2);
+    return CodeSet(inverted ? ~set : set);
   }
 
-  void property(bool inverted) {
+  CodeSet read_property(bool inverted) {
     std::string_view name;
     size_t length = 0;
     if (rest_.size() > 3 && rest_[2] == '{') {
@@ -219,14 +358,23 @@ private:
       inverted = !inverted;
       name.remove_prefix(1);
     }
-    const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
-    if (found == std::end(kSets)) {
-      refuse_pattern(
-          where_, "the class " + string_text(name.substr(0, 40)) + " of characters is not known"
-      );
+    CodeSet set;
+    if (name == "Han" || name == "Script=Han" || name == "sc=Han") {
+      for (const auto& [first, last] : kHan) {
+        set.add(first, last);
+      }
+    } else {
+      const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
+      if (found == std::end(kSets)) {
+        refuse("the class " + string_text(name.substr(0, 40)) + " of characters is not known");
+      }
+      set = CodeSet(found->set);
     }
-    put(found->set, inverted);
+    if (inverted) {
+      set.invert();
+    }
     rest_.remove_prefix(length);
+    return set;
   }
 
   std::string_view rest_;
@@ -238,6 +386,9 @@ private:
 } // namespace
 
 std::string with_ranges(std::string_view expression, const std::string& where) {
+  if (valid_prefix(expression) < expression.size()) {
+    refuse_pattern(where, "the regular expression is no UTF-8");
+  }
   return Rewriter(expression, where).run();
 }
 

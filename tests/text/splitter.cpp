@@ -119,11 +119,15 @@ TEST_CASE("DeepSeek's splitter cuts as its three patterns do") {
 
 TEST_CASE("patterns that no table here serves are refused by what is in them") {
   for (const auto& [pattern, what] :
-       {std::pair(R"(\p{Han}+)", "the class \"Han\" of characters is not known"),
-        std::pair(R"([\p{L}&&[^a]])", "an intersection"),
+       {std::pair(R"(\p{Runic}+)", "the class \"Runic\" of characters is not known"),
+        std::pair(R"([\p{L}&&[^a])", "a class without an end"),
+        std::pair(R"([a&&[z-a]])", "ends before it begins"),
+        std::pair(R"([a&&\q])", "the escape \"\\\\q\""),
+        std::pair(R"([a&&\x{110000}])", "the escape"),
         std::pair(R"(\Xa)", "the escape \"\\\\X\" is not known"),
+        std::pair("[\xC3", "is no UTF-8"),
         std::pair("(a", "is wrong: missing closing parenthesis"),
-        std::pair("[a[b]]", "a class within a class"),
+        std::pair("[a[:alpha:]]", "the class \"[:alpha:]\" is not known"),
         std::pair("\\", "the escape"),
         std::pair("\\p", "the class"),
         std::pair("\\p{L", "the class")}) {
@@ -134,6 +138,18 @@ TEST_CASE("patterns that no table here serves are refused by what is in them") {
         mh::Error
     );
   }
+}
+
+TEST_CASE("classes within classes, intersections and Han, as Kimi K2's pattern has them") {
+  const auto cut = [](const char* pattern, const char* text) {
+    return words(*compiled(pattern, Dialect::rust), text);
+  };
+  CHECK(cut(R"([\p{L}&&[^\p{Han}]]+)", "ab\u4e2d\u6587c") == Words{"ab", "\u4e2d\u6587", "c"});
+  CHECK(
+      cut(R"(\p{Han}+|\P{Han}+)", "ab\u3007\U000323AF \u3042") ==
+      Words{"ab", "\u3007\U000323AF", " \u3042"}
+  );
+  CHECK(cut(R"([^a-e&&[b-z\n\x41[0-9]]]+)", "azA0c\nd-") == Words{"azA0", "c", "\n", "d", "-"});
 }
 
 TEST_CASE("words between matches, and long ones") {

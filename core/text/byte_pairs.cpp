@@ -1,6 +1,7 @@
 #include "core/text/byte_pairs.hpp"
 
 #include "core/text/utf8.hpp"
+#include "core/text/vocabulary_file.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -198,6 +199,8 @@ void CharacterPairModel::encode(std::string_view word, std::vector<int32_t>& ret
         ids.push_back(*unknown);
       }
       waiting = true;
+    } else if (!unknown_token.empty()) {
+      refuse_word(character, unknown_token);
     }
   });
   if (waiting) {

@@ -38,6 +38,7 @@ public:
   TokenMap tokens;
   PairMap merges;
   std::optional<int32_t> unknown;
+  std::string unknown_token; ///< not empty: without `unknown`, what has no token is refused
   bool fuse_unknown = false;
   std::optional<ByteTokens> byte_tokens; ///< tokens for the bytes of a character without token
   std::string prefix;                    ///< text before each character but the first

@@ -1,6 +1,7 @@
 #include "core/text/unigram.hpp"
 
 #include "core/text/utf8.hpp"
+#include "core/text/vocabulary_file.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -92,10 +93,13 @@ void UnigramModel::encode(std::string_view word, std::vector<int32_t>& ret_ids) 
       continue;
     }
     const std::string_view text = word.substr(part.begin, part.end - part.begin);
-    const bool as_bytes = byte_tokens && append_byte_tokens(*byte_tokens, text, ret_ids);
-    if (!as_bytes && unknown != kNoId) {
-      ret_ids.push_back(unknown);
+    if (byte_tokens && append_byte_tokens(*byte_tokens, text, ret_ids)) {
+      continue;
     }
+    if (unknown == kNoId) {
+      refuse_word(text, "");
+    }
+    ret_ids.push_back(unknown);
   }
 }
 

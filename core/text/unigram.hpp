@@ -24,7 +24,7 @@ public:
   TokenTrie pieces;           ///< pieces that texts are cut into
   std::vector<double> scores; ///< score of each id
   double unknown_score = 0;   ///< the lowest of all scores, less 10
-  int32_t unknown = kNoId;    ///< kNoId: unknown characters leave no id
+  int32_t unknown = kNoId;    ///< kNoId: unknown characters are refused
   bool fuse_unknown = true;
   std::optional<ByteTokens> byte_tokens;
 

@@ -1,5 +1,6 @@
 #include "core/text/vocabulary_file.hpp"
 
+#include "core/base/text.hpp"
 #include "megahost/error.hpp"
 
 #include <cerrno>
@@ -51,6 +52,16 @@ void refuse_id(int32_t id, size_t vocabulary) {
       "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
           std::to_string(vocabulary - 1),
       "use the tokenizer that the ids were made with",
+      exit_code::data
+  );
+}
+
+void refuse_word(std::string_view word, const std::string& unknown) {
+  throw Error(
+      string_text(word.substr(0, 40)) + " has no token, and the vocabulary " +
+          (unknown.empty() ? "names none for what is unknown"
+                           : "lacks " + string_text(unknown) + ", which would stand for it"),
+      "give the vocabulary an unknown token, as the library that made it demands",
       exit_code::data
   );
 }

@@ -1,9 +1,10 @@
 #pragma once
-/// Files of vocabularies, and ids that they lack.
+/// Files of vocabularies, and the ids and words that they lack.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace mh::text {
 
@@ -17,5 +18,11 @@ namespace mh::text {
 ///
 /// Throws:  mh::Error (exit code 5)
 [[noreturn]] void refuse_id(int32_t id, size_t vocabulary);
+
+/// The error of `encode` for a word, or a part of one, without a token where the vocabulary lacks
+/// `unknown`, the token that would stand for it; empty: it names none.
+///
+/// Throws:  mh::Error (exit code 5)
+[[noreturn]] void refuse_word(std::string_view word, const std::string& unknown);
 
 } // namespace mh::text

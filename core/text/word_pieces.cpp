@@ -3,6 +3,7 @@
 #include "core/text/normal_form.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
+#include "core/text/vocabulary_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -29,9 +30,10 @@ void WordPieceModel::encode(std::string_view word, std::vector<int32_t>& ret_ids
   }
   if (!known) {
     ret_ids.resize(before);
-    if (unknown != kNoId) {
-      ret_ids.push_back(unknown);
+    if (unknown == kNoId) {
+      refuse_word(word, unknown_token);
     }
+    ret_ids.push_back(unknown);
   }
 }
 

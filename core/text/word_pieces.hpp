@@ -18,7 +18,8 @@ class WordPieceModel final : public WordModel {
 public:
   TokenMap pieces;
   std::string prefix = "##"; ///< beginning of each piece but a word's first
-  int32_t unknown = kNoId;   ///< kNoId: such a word leaves no id
+  int32_t unknown = kNoId;   ///< kNoId: such a word is refused
+  std::string unknown_token; ///< for the error
   size_t longest_word = 100; ///< characters; longer ones are unknown
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override;

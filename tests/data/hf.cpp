@@ -171,6 +171,9 @@ TEST_CASE("components that are not known are named") {
   says({{"pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}}}, "`length` is 0");
   says({{"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}}}, "no single character");
   says({{"decoder", {{"type", "CTC"}}}}, "decoder: the component \"CTC\" is not known");
+  says({{"post_processor", {{"type", "Stamp"}}}}, "post_processor: the component \"Stamp\"");
+  const Json again{{"id", 300}, {"content", "he"}};
+  says({{"added_tokens", Json::array({again})}}, "the token \"he\" has the ids 256 and 300");
   says({{"model", {{"vocab", {{"he", 0}}}}}}, "the id 0 is given twice");
   says({{"model", {{"vocab", {{"h", nullptr}}}}}}, "there is no token for the byte 104");
   says({{"model", {{"merges", {"h q"}}}}}, "needs the token \"hq\", which the vocabulary lacks");
@@ -197,6 +200,24 @@ Ids letters(const Folder& folder, const Json& patch, const std::string& text) {
 }
 
 } // namespace
+
+TEST_CASE("what the vocabulary lacks is refused where it lacks the unknown token, too") {
+  const Folder folder;
+  const auto says = [&](Json model, const char* sentence) {
+    model["unk_token"] = "[UNK]";
+    const auto tokenizer = folder.tokenizer(Json{{"model", std::move(model)}}.dump());
+    CHECK(tokenizer->encode("ab").size() == 1);
+    CHECK_THROWS_WITH_AS((void)tokenizer->encode("xy"), doctest::Contains(sentence), mh::Error);
+  };
+  const Json vocab{{"ab", 0}, {"a", 1}, {"b", 2}};
+  says({{"type", "WordLevel"}, {"vocab", vocab}}, "\"xy\" has no token, and the vocabulary lacks");
+  says({{"type", "WordPiece"}, {"vocab", vocab}}, "lacks \"[UNK]\", which would stand for it");
+  says({{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}}, "\"x\" has no token");
+  const auto unigram = folder.tokenizer(R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}})");
+  CHECK_THROWS_WITH_AS(
+      (void)unigram->encode("x"), doctest::Contains("names none for what is unknown"), mh::Error
+  );
+}
 
 TEST_CASE("pre-tokenizers, by hand") {
   const Folder folder;

@@ -4,6 +4,7 @@
 #include "core/text/byte_alphabet.hpp"
 #include "core/text/byte_pairs.hpp"
 #include "core/text/unigram.hpp"
+#include "core/text/vocabulary_file.hpp"
 #include "core/text/word_pieces.hpp"
 
 #include <algorithm>
@@ -179,6 +180,7 @@ void read_pairs(
   pairs->tokens = map_of(ret_model.ids);
   pairs->merges = std::move(merges);
   pairs->unknown = ret_model.unknown;
+  pairs->unknown_token = text_member(model, "unk_token", where);
   pairs->fuse_unknown = flag(model, "fuse_unk", false, where);
   pairs->byte_tokens = byte_tokens(model, ret_model.ids, where);
   pairs->prefix = prefix;
@@ -227,6 +229,7 @@ void read_word_pieces(
   pieces->pieces = map_of(ret_model.ids);
   pieces->prefix = text_member(model, "continuing_subword_prefix", where);
   pieces->unknown = ret_model.unknown.value_or(text::kNoId);
+  pieces->unknown_token = text_member(model, "unk_token", where);
   if (optional_member(model, "max_input_chars_per_word") != nullptr) {
     pieces->longest_word = static_cast<size_t>(json_size(model, "max_input_chars_per_word", where));
   }
@@ -236,20 +239,23 @@ void read_word_pieces(
 /// A word is a token.
 class WholeWordModel final : public text::WordModel {
 public:
-  WholeWordModel(text::TokenMap tokens, std::optional<int32_t> unknown)
+  WholeWordModel(text::TokenMap tokens, std::optional<int32_t> unknown, std::string unknown_token)
       : tokens_(std::move(tokens))
-      , unknown_(unknown.value_or(text::kNoId)) {}
+      , unknown_(unknown.value_or(text::kNoId))
+      , unknown_token_(std::move(unknown_token)) {}
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override {
     const int32_t id = tokens_.find(word);
-    if (id != text::kNoId || unknown_ != text::kNoId) {
-      ret_ids.push_back(id != text::kNoId ? id : unknown_);
+    if (id == text::kNoId && unknown_ == text::kNoId) {
+      text::refuse_word(word, unknown_token_);
     }
+    ret_ids.push_back(id != text::kNoId ? id : unknown_);
   }
 
 private:
   text::TokenMap tokens_;
   int32_t unknown_;
+  std::string unknown_token_; // for the error
 };
 
 } // namespace
@@ -274,7 +280,9 @@ TokenModel read_model(const nlohmann::json& model, const std::string& where, boo
   } else if (type == "WordLevel") {
     result.ids = read_ids(model, where);
     result.unknown = unknown_of(model, result.ids, where);
-    result.words = std::make_unique<WholeWordModel>(map_of(result.ids), result.unknown);
+    result.words = std::make_unique<WholeWordModel>(
+        map_of(result.ids), result.unknown, text_member(model, "unk_token", where)
+    );
   } else {
     unknown(where, "the component " + string_text(type));
   }

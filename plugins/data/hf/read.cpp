@@ -18,12 +18,15 @@ HfTokenizer::HfTokenizer(const Config& config, const Args&) {
   if (const nlohmann::json* list = optional_member(json, "added_tokens")) {
     read_added_tokens(*list, path + ": added_tokens");
   }
-  const nlohmann::json* post = optional_member(json, "post_processor");
-  if (post != nullptr && config.add_special_tokens) {
+  if (const nlohmann::json* post = optional_member(json, "post_processor")) {
     for (const nlohmann::json& component :
          components(*post, "processors", path + ": post_processor")) {
       read_post_processor(component, path + ": post_processor");
     }
+  }
+  if (!config.add_special_tokens) {
+    before_.clear();
+    behind_.clear();
   }
   const fs::path about = fs::path(path).parent_path() / "tokenizer_config.json";
   if (fs::is_regular_file(about, failure)) {
@@ -87,7 +90,14 @@ void HfTokenizer::set_token(
     refuse(where, "the id " + std::to_string(id) + " is given twice");
   }
   tokens_[place] = {written, written, true};
-  ids_[written] = id;
+  const auto [known, added] = ids_.emplace(written, id);
+  if (!added && known->second != id) {
+    refuse(
+        where,
+        "the token " + string_text(written) + " has the ids " + std::to_string(known->second) +
+            " and " + std::to_string(id)
+    );
+  }
 }
 
 void HfTokenizer::read_post_processor(const nlohmann::json& component, const std::string& where) {

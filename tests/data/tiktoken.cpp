@@ -145,6 +145,7 @@ TEST_CASE("what a tokenizer by rank must be told") {
     CHECK_THROWS_WITH_AS(TiktokenTokenizer(config, {}), doctest::Contains(sentence), mh::Error);
   };
   refused(file.config(""), "tokenizer.pattern is missing");
+  refused(file.config("llama-3"), "tokenizer.pattern: no pattern is named llama-3");
   refused(file.config("(a"), "tokenizer.pattern: the regular expression \"(a\" is wrong");
   auto config = file.config("llama3");
   config.special_tokens = {"<a>", "<a>"};

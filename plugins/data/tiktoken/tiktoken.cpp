@@ -6,8 +6,14 @@
 
 #include <megahost/error.hpp>
 
+#include <algorithm>
+#include <cctype>
+
 namespace mh::tiktoken {
 namespace {
+
+constexpr const char* kPatternHint = "give gpt2, cl100k, o200k (Llama 4, too), llama3, qwen2 or "
+                                     "qwen3_5, or a regular expression";
 
 std::string
 pattern_of(const std::string& given, const std::string& in_file, const std::string& path) {
@@ -17,9 +23,15 @@ pattern_of(const std::string& given, const std::string& in_file, const std::stri
   if (given.empty() && in_file.empty()) {
     throw Error(
         "tokenizer.pattern is missing: " + path + " does not say how texts are cut into words",
-        "give gpt2, cl100k, o200k (Llama 4, too), llama3, qwen2 or qwen3_5, or a regular expression",
+        kPatternHint,
         exit_code::data
     );
+  }
+  const auto in_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+  };
+  if (!given.empty() && std::ranges::all_of(given, in_name)) { // it would match itself alone
+    throw Error("tokenizer.pattern: no pattern is named " + given, kPatternHint, exit_code::data);
   }
   return given.empty() ? in_file : given;
 }

@@ -388,6 +388,12 @@ TEST_CASE("what a recipe may get wrong about sources and orders") {
       ),
       "two sources have the name `web`"
   ));
+  CHECK(contains(
+      refused(
+          {{"sources", sources({{{"path", "a"}, {"name", "x"}}, {{"path", "b"}, {"name", "x"}}})}}
+      ),
+      "two sources have the name `x`"
+  ));
   const auto change = [&](const char* at, mh::Table weights) {
     return refused(
         {{"sources", sources({web, code})},

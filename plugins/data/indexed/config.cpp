@@ -77,11 +77,12 @@ std::string check_sources(const Config& config) {
 }
 
 std::string check_names(const Config& config) {
-  if (!config.validation_by_source && config.changes.empty()) {
-    return "";
-  }
+  const bool needed = config.validation_by_source || !config.changes.empty();
   std::set<std::string> train, valid;
-  for (const SourceConfig& source : config.all_sources()) {
+  for (const SourceConfig& source : needed ? config.all_sources() : config.sources) {
+    if (source.name.empty()) {
+      continue; // its file's name, which others may have, too
+    }
     const std::string split = source.split.value_or("");
     if ((split != "valid" && split != "test" && !train.insert(source.name).second) ||
         (split != "train" && split != "test" && !valid.insert(source.name).second)) {

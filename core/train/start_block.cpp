@@ -205,6 +205,14 @@ std::vector<std::string> option_notes(const Session& session) {
         "optimizer.stochastic_rounding"
     );
   }
+  const int64_t vocab = session.architecture->vocab(), tokens = session.tokenizer->vocab();
+  if (tokens > vocab && session.recipe.tree.find("tokenizer") != nullptr) {
+    notes.push_back(
+        "warning: the tokenizer " + session.recipe.tokenizer.use + " has " + grouped(tokens) +
+        " tokens, and the model " + grouped(vocab) + ": an id above " + grouped(vocab - 1) +
+        " ends the run where it comes"
+    );
+  }
   if (session.recipe.guards.compare_copies > 0 &&
       (session.mesh.world() == 1 || session.recipe.parallel.zero >= 3)) {
     notes.emplace_back("guards.compare_copies does nothing on one rank and under ZeRO-3: no "

@@ -77,6 +77,11 @@ void CorpusOutput::publish() {
   put_file(host_.storage(), prefix_ + ".idx", name_ + ".idx");
 }
 
+void CorpusOutput::remove() {
+  host_.storage().remove(name_ + ".idx");
+  host_.storage().remove(name_ + ".bin");
+}
+
 std::string count_text(uint64_t count, const char* what) {
   return grouped(static_cast<int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
 }

@@ -51,6 +51,9 @@ public:
   /// Puts a corpus that is whole where it belongs: the tokens first, then the index.
   void publish();
 
+  /// Removes the corpus that --force would have replaced; there need be none.
+  void remove();
+
 private:
   Host& host_;
   std::string name_, prefix_;

@@ -135,19 +135,25 @@ int command_data_split(const Invocation& invocation, Host& host) {
   const std::array<double, 3> shares = shares_option(invocation);
   constexpr std::array<const char*, 3> kNames{"_train", "_valid", "_test"};
   std::vector<std::unique_ptr<DocumentCopy>> parts;
+  std::vector<CorpusOutput> empty;
   for (size_t i = 0; i < shares.size(); ++i) {
     const auto [first, last] = split_range(split_bounds(shares, i), corpus.documents());
-    if (first < last) {
-      parts.push_back(
-          std::make_unique<DocumentCopy>(corpus, CorpusOutput(invocation, host, kNames[i]))
-      );
-      for (uint64_t document = first; document < last; ++document) {
-        parts.back()->add(document);
-      }
+    CorpusOutput output(invocation, host, kNames[i]);
+    if (first == last) {
+      empty.push_back(std::move(output));
+      continue;
+    }
+    parts.push_back(std::make_unique<DocumentCopy>(corpus, std::move(output)));
+    for (uint64_t document = first; document < last; ++document) {
+      parts.back()->add(document);
     }
   }
   for (const auto& part : parts) { // all are written before the first one has its name
     part->commit();
+  }
+  for (CorpusOutput& part : empty) {
+    part.remove();
+    std::printf("%s: no document is left for it\n", part.name().c_str());
   }
   return 0;
 }

@@ -63,10 +63,11 @@ struct ReadItem {
 /// The same, tokenised.
 struct EncodedItem {
   std::vector<std::vector<Encoded>> documents; // [document][stream]
-  std::vector<std::string> skipped, replaced;  // sentences
+  std::vector<std::string> skipped, broken;    // sentences
   uint64_t bytes = 0;
   bool begins = true; // else the first document goes on with the last one of the item before
   bool ends = true;   // else the last one goes on in the next item
+  bool cut = false;   // what is skipped is the rest of a file
   DocumentPlace place;
 };
 
@@ -86,6 +87,7 @@ private:
   void write(const EncodedItem& item);
   void say_fault(const char* done, const std::string& sentence) const;
   void show_progress(bool last);
+  [[nodiscard]] std::string faults_text() const;
   void report() const;
 
   const Invocation& invocation_;
@@ -104,7 +106,7 @@ private:
   uint64_t first_bytes_ = 0; // done before this process
   uint64_t shard_bytes_ = 0; // read since the shard began
   bool drops_ = false;       // the pieces of a document of which one was skipped
-  bool replaced_ = false;    // in a piece of this document already
+  bool broken_ = false;      // a piece of this document already
   Terminal terminal_ = Terminal::of(STDERR_FILENO);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point shown_;
@@ -277,10 +279,14 @@ std::optional<ReadItem> Preparation::read(DocumentReader& ret_reader) const {
 Encoded Preparation::encode(const std::vector<std::string>& texts, bool ends) const {
   Encoded encoded;
   const auto add = [&](std::string_view text) {
-    const std::vector<int32_t> ids = tokenizer_->encode(text);
+    std::vector<int32_t> ids = tokenizer_->encode(text);
     if (!ids.empty()) {
-      encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
       encoded.lengths.push_back(ids.size());
+      if (encoded.ids.empty()) {
+        encoded.ids = std::move(ids); // a long document's are not held twice
+      } else {
+        encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+      }
     }
   };
   for (const std::string& text : texts) {
@@ -305,6 +311,7 @@ std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& te
     streams[0].ids.insert(streams[0].ids.end(), ids.begin(), ids.end());
     streams[1].ids.insert(streams[1].ids.end(), ids.size(), trained ? 1 : 0);
   };
+  bool trains = false;
   std::string untrained = chat_->begin; // gathered, so that it is tokenised as a whole
   for (size_t i = 0; i + 1 < texts.size(); i += 2) {
     const std::string said(chat_->trims ? trimmed(texts[i + 1]) : std::string_view(texts[i + 1]));
@@ -312,10 +319,18 @@ std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& te
     if (texts[i] == "assistant") {
       add(untrained, false);
       add(said + chat_->end, true);
+      trains = true;
       untrained = chat_->between;
     } else {
       untrained += said + chat_->end + chat_->between;
     }
+  }
+  if (!trains) {
+    throw Error(
+        "the assistant says nothing in it, and nothing else is trained",
+        "leave such lines out with --on-error skip",
+        exit_code::data
+    );
   }
   add(untrained, false);
   if (invocation_.has("--append-eod") && !streams[0].ids.empty()) {
@@ -335,6 +350,7 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
   encoded.place = item.place;
   if (!item.block) {
     encoded.skipped.push_back(item.failure);
+    encoded.cut = true;
     return encoded;
   }
   encoded.bytes = item.block->text.size();
@@ -361,9 +377,7 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
   if (skips_) {
     faults.skip = keep(&encoded.skipped);
   }
-  if (replaces_) {
-    faults.replace = keep(&encoded.replaced);
-  }
+  (replaces_ ? faults.replace : faults.keep) = keep(&encoded.broken);
   parse_documents(*item.block, keys_, take, faults, members);
   return encoded;
 }
@@ -381,14 +395,16 @@ void Preparation::write(const EncodedItem& item) {
     begins = true;
   }
   for (const std::string& sentence : item.skipped) {
-    ++done_.skipped;
+    ++(item.cut ? done_.cut : done_.skipped);
     say_fault(item.begins ? "skipped" : "skipped from here to the document's end", sentence);
   }
-  replaced_ = replaced_ && !item.begins;
-  for (const std::string& sentence : item.replaced) {
-    done_.replaced += replaced_ ? 0 : 1;
-    replaced_ = !item.ends;
-    say_fault("replaced", sentence);
+  broken_ = broken_ && !item.begins;
+  for (const std::string& sentence : item.broken) {
+    done_.broken += broken_ ? 0 : 1;
+    if (replaces_ || !broken_) {
+      say_fault(replaces_ ? "replaced" : "kept", sentence);
+    }
+    broken_ = !item.ends;
   }
   drops_ = drops_ || (!item.ends && !item.skipped.empty());
   done_.bytes += item.bytes;
@@ -444,6 +460,23 @@ void Preparation::show_progress(bool last) {
   std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
 }
 
+/// "; skipped 3 documents, the rest of 1 file; ...", or nothing.
+std::string Preparation::faults_text() const {
+  std::vector<std::string> skipped;
+  if (done_.skipped > 0) {
+    skipped.push_back(count_text(done_.skipped, "document"));
+  }
+  if (done_.cut > 0) {
+    skipped.push_back("the rest of " + count_text(done_.cut, "file"));
+  }
+  std::string text = skipped.empty() ? "" : "; skipped " + join(skipped);
+  if (done_.broken > 0) {
+    text += std::string("; bytes that are no UTF-8 ") + (replaces_ ? "replaced" : "kept") + " in " +
+            count_text(done_.broken, "document");
+  }
+  return text;
+}
+
 void Preparation::report() const {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -458,16 +491,12 @@ void Preparation::report() const {
     paths += (paths.empty() ? "\"" : ", \"") + prefix + "\"";
   }
   std::printf(
-      "%s, %s in %s (%.1f MB/s)%s%s\n",
+      "%s, %s in %s (%.1f MB/s)%s\n",
       count_text(files_.size(), "file").c_str(),
       bytes_text(static_cast<int64_t>(done_.bytes)).c_str(),
       duration_text(seconds).c_str(),
       static_cast<double>(done_.bytes - first_bytes_) / 1e6 / std::max(seconds, 1e-3),
-      done_.skipped == 0 ? "" : ("; skipped " + count_text(done_.skipped, "document")).c_str(),
-      done_.replaced == 0
-          ? ""
-          : ("; bytes that are no UTF-8 replaced in " + count_text(done_.replaced, "document"))
-                .c_str()
+      faults_text().c_str()
   );
   std::printf(
       "in a recipe of this folder: data = { use = \"indexed\", paths = { %s }%s }\n",

@@ -62,10 +62,11 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
       const Done done{
           .place = {.file = number("file"), .offset = number("offset"), .line = number("line")},
           .bytes = number("bytes"),
-          .skipped = number("skipped"),
-          .replaced = number("replaced"),
           .documents = number("documents"),
-          .tokens = number("tokens")};
+          .tokens = number("tokens"),
+          .skipped = number("skipped"),
+          .cut = number("cut"),
+          .broken = number("broken")};
       if (json.value("signature", "") == signature_(done.place) &&
           goes_on(json.value("sizes", std::vector<uint64_t>{}))) {
         shards_ = number("shards");
@@ -153,10 +154,11 @@ void CorpusShards::commit(
       {"offset", done.place.offset},
       {"line", done.place.line},
       {"bytes", done.bytes},
-      {"skipped", done.skipped},
-      {"replaced", done.replaced},
       {"documents", done.documents},
-      {"tokens", done.tokens}};
+      {"tokens", done.tokens},
+      {"skipped", done.skipped},
+      {"cut", done.cut},
+      {"broken", done.broken}};
   replace_file(folder_ / kJournal, json.dump());
 }
 

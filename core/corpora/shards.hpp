@@ -21,7 +21,9 @@ public:
   /// How far the input has been read.
   struct Done {
     DocumentPlace place{};
-    uint64_t bytes = 0, skipped = 0, replaced = 0, documents = 0, tokens = 0;
+    uint64_t bytes = 0, documents = 0, tokens = 0;
+    uint64_t skipped = 0, cut = 0; ///< documents, and files whose rest was skipped
+    uint64_t broken = 0;           ///< documents taken whose bytes are no UTF-8
   };
 
   /// streams:  what becomes a corpus of its own: OUTPUT_STREAM

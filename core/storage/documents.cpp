@@ -362,15 +362,13 @@ void parse_documents(
     }
   };
   if (!block.file->json_lines) {
-    const size_t valid = faults.replace ? text::valid_prefix(block.text) : block.text.size();
+    const auto& say = faults.replace ? faults.replace : faults.keep;
+    const size_t valid = say ? text::valid_prefix(block.text) : block.text.size();
     if (valid < block.text.size()) {
-      faults.replace(
-          name_of(*block.file) + ": " + broken_byte(block.text, valid, block.offset, "file")
-      );
-      try_to_take(name_of(*block.file), {{text::replace_invalid(block.text)}});
-    } else {
-      try_to_take(name_of(*block.file), {{block.text}});
+      say(name_of(*block.file) + ": " + broken_byte(block.text, valid, block.offset, "file"));
     }
+    const bool changes = valid < block.text.size() && faults.replace;
+    try_to_take(name_of(*block.file), {{changes ? text::replace_invalid(block.text) : block.text}});
     return;
   }
   uint64_t number = block.line;
@@ -411,6 +409,7 @@ void parse_documents(
       fail(error.what(), hint);
       continue;
     }
+    document = nullptr; // a long one is held once
     try_to_take(where, std::move(texts));
   }
 }

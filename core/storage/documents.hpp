@@ -105,12 +105,13 @@ using DocumentTexts = std::vector<std::vector<std::string>>;
 struct DocumentFaults {
   std::function<void(std::string)> skip{};    ///< leaves it out; none: it is refused
   std::function<void(std::string)> replace{}; ///< takes it with U+FFFD for bytes that are no UTF-8;
-                                              ///< none: that is a fault as others
+                                              ///< none: that is a fault as others in JSON lines
+  std::function<void(std::string)> keep{};    ///< takes a text file with such bytes as it is
 };
 
 /// Calls `take` for each document of a block; blank lines are none. A document that cannot be read,
 /// or for which `take` throws mh::Error, is at fault. JSON lines must be UTF-8; text files may hold
-/// any bytes, which `replace` changes there, too. A text file has the key "text" only.
+/// any bytes. A text file has the key "text" only.
 ///
 /// Throws:  mh::Error (exit code 5) "FILE:LINE: ..." for a fault that is not skipped or replaced
 void parse_documents(

@@ -77,17 +77,21 @@ int32_t IndexedDocuments::checked_length(size_t length) const {
 }
 
 void IndexedDocuments::append(std::span<const int32_t> ids) {
-  if (const auto bad = append_tokens(type_, ids, waiting_)) {
-    throw Error(
-        prefix_ + ".bin: document " + std::to_string(documents()) + " has the id " +
-            std::to_string(*bad) + ", which " + std::string(type_.name) + " cannot hold",
-        "the tokenizer gives ids outside its own vocabulary",
-        exit_code::data
-    );
-  }
   tokens_ += ids.size();
-  if (waiting_.size() >= kWriteBytes) {
-    flush();
+  while (!ids.empty()) { // a long document is written piece by piece
+    const auto piece = ids.first(std::min(ids.size(), kWriteBytes / type_.bytes));
+    if (const auto bad = append_tokens(type_, piece, waiting_)) {
+      throw Error(
+          prefix_ + ".bin: document " + std::to_string(documents()) + " has the id " +
+              std::to_string(*bad) + ", which " + std::string(type_.name) + " cannot hold",
+          "the tokenizer gives ids outside its own vocabulary",
+          exit_code::data
+      );
+    }
+    if (waiting_.size() >= kWriteBytes) {
+      flush();
+    }
+    ids = ids.subspan(piece.size());
   }
 }
 

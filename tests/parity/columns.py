@@ -142,7 +142,7 @@ def main():
         (folder / "cut.parquet").write_bytes(content[:-100])
         refused(folder, reader, ["cut.parquet"], "cut.parquet cannot be read: ")
         skipped = run(folder, reader, "cut.parquet", "rows.parquet", "--on-error", "skip", "--output", "made", "--tokenizer", "byte")
-        expect("3,000 documents" in skipped.stdout and "skipped 1 document" in skipped.stdout, f"a damaged file is skipped: {skipped}")
+        expect("3,000 documents" in skipped.stdout and "skipped the rest of 1 file" in skipped.stdout, f"a damaged file is skipped: {skipped}")
         malformed(folder, reader)
         refused(folder, folder / "nothing", ["rows.arrow"], "rows.arrow holds columns, and", "./megahost arrow fetches libarrow",
                 status=1)  # the file is not at fault

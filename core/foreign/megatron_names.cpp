@@ -62,21 +62,6 @@ std::string take_number(std::string& ret_text) {
   return number;
 }
 
-/// Takes "mtp.layers.0.transformer_layer." off a text, or nothing.
-std::string take_prediction(std::string& ret_text) {
-  std::string rest = ret_text;
-  if (!rest.starts_with(kPredictions)) {
-    return "";
-  }
-  rest.erase(0, kPredictions.size());
-  const std::string number = take_number(rest);
-  if (number.empty() || !rest.starts_with(kPredictionLayer)) {
-    return "";
-  }
-  ret_text = rest.substr(kPredictionLayer.size());
-  return std::string(kPredictions) + number + "." + std::string(kPredictionLayer);
-}
-
 /// "decoder.layers.3.mlp.x" is layer 3 of "decoder.layers." and "mlp.x". The layer of a module of
 /// multi-token prediction has no number of its own: "mtp.layers.0.transformer_layer." and "mlp.x".
 struct LayerName {
@@ -108,6 +93,20 @@ LayerName parsed(const std::string& name) {
 }
 
 } // namespace
+
+std::string take_prediction(std::string& ret_name) {
+  std::string rest = ret_name;
+  if (!rest.starts_with(kPredictions)) {
+    return "";
+  }
+  rest.erase(0, kPredictions.size());
+  const std::string number = take_number(rest);
+  if (number.empty() || !rest.starts_with(kPredictionLayer)) {
+    return "";
+  }
+  ret_name = rest.substr(kPredictionLayer.size());
+  return std::string(kPredictions) + number + "." + std::string(kPredictionLayer);
+}
 
 size_t MegatronName::stacked() const {
   size_t count = 0;
@@ -244,6 +243,7 @@ std::optional<size_t> megatron_split_dim(std::string_view name) {
   constexpr std::pair<std::string_view, size_t> kSplitTensors[] = {
       {"word_embeddings.weight", 0},
       {"output_layer.weight", 0},
+      {"eh_proj.weight", 0},
       {"linear_qkv.weight", 0},
       {"linear_qkv.bias", 0},
       {"linear_q_proj.weight", 0},

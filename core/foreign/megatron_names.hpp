@@ -34,6 +34,10 @@ struct MegatronName {
 /// The meaning of a name of `torch_dist`, or of a state_dict's.
 [[nodiscard]] MegatronName megatron_name(std::string_view stored);
 
+/// Takes "mtp.layers.0.transformer_layer.", of a layer that predicts a further token, off the
+/// beginning of a name, or nothing.
+[[nodiscard]] std::string take_prediction(std::string& ret_name);
+
 /// A name of Megatron-LM before megatron-core (and of NeuronX's form of it) in megatron-core's terms:
 /// "language_model.encoder.layers.0.attention.dense.weight" is
 /// "decoder.layers.0.self_attention.linear_proj.weight". Another is returned as it is.

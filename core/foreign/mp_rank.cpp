@@ -73,10 +73,11 @@ std::vector<RankFile> rank_files(Storage& storage, const Path& folder) {
 struct RankTensor {
   size_t source = 0; ///< in the folder's tensors
   RankFile rank;
-  int64_t chunk = 0;  ///< virtual pipeline stage
-  int64_t layer = -1; ///< within stage and chunk
+  int64_t chunk = 0;   ///< virtual pipeline stage
+  std::string trunk{}; ///< "decoder.layers.", "mtp.layers.0.transformer_layer."; empty: no layer's
+  int64_t layer = -1;  ///< number of a decoder's layer within stage and chunk
   int64_t expert = -1;
-  std::string body; ///< its name, of a layer's tensor what comes after its number
+  std::string body; ///< its name, of a layer's tensor what comes after trunk and number
 };
 
 class RankTensors {
@@ -126,7 +127,9 @@ private:
     if (one.body.starts_with("word_embeddings_for_head.")) {
       return; // a copy of the first stage's
     }
+    one.trunk = take_prediction(one.body);
     if (one.body.starts_with(kLayerNames)) {
+      one.trunk = kLayerNames;
       one.body.erase(0, kLayerNames.size());
       one.layer = take_small(one.body);
       if (one.layer < 0 || one.layer > kMostLayers || !one.body.starts_with('.')) {
@@ -134,11 +137,12 @@ private:
       }
       one.body.erase(0, 1);
     }
-    if (one.layer >= 0 && one.body.starts_with(kExpertNames)) {
+    const bool in_layer = !one.trunk.empty();
+    if (in_layer && one.body.starts_with(kExpertNames)) {
       one.body.erase(0, kExpertNames.size());
       one.expert = take_small(one.body);
       one.body = "mlp.experts.local_experts" + one.body;
-    } else if (one.layer >= 0 && one.body.starts_with(kGroupedExperts)) {
+    } else if (in_layer && one.body.starts_with(kGroupedExperts)) {
       // Transformer Engine's: linear_fc1.weight7
       const size_t digits = one.body.find_last_not_of("0123456789") + 1;
       std::string number = one.body.substr(digits);
@@ -169,17 +173,17 @@ private:
   }
 
   [[nodiscard]] std::string global_name(const RankTensor& one) const {
-    if (one.layer < 0) {
-      return one.body;
-    }
-    const int64_t layer = one.layer + first_layer_.at({one.chunk, one.rank.pipeline});
     std::string body = one.body;
     if (one.expert >= 0) {
       constexpr std::string_view kBefore = "mlp.experts.local_experts.";
       body = std::string(kBefore) + std::to_string(one.expert + experts_ * one.rank.expert) + "." +
              one.body.substr(kBefore.size());
     }
-    return std::string(kLayerNames) + std::to_string(layer) + "." + body;
+    if (one.layer < 0) {
+      return one.trunk + body;
+    }
+    const int64_t layer = one.layer + first_layer_.at({one.chunk, one.rank.pipeline});
+    return one.trunk + std::to_string(layer) + "." + body;
   }
 
   [[nodiscard]] const CheckpointTensor& stored(const RankTensor& one) const {
@@ -224,6 +228,20 @@ private:
     return false;
   }
 
+  /// The dimension that ranks have parts of. Transformer Engine's ranks have all of the projections
+  /// down to a latent, megatron-core's own a part: fewer rows than the projection up reads.
+  [[nodiscard]] std::optional<size_t>
+  split_dim(const std::string& name, const RankTensor& one) const {
+    constexpr std::string_view kDown = "_down_proj.weight";
+    if (!name.ends_with(kDown)) {
+      return megatron_split_dim(name);
+    }
+    const CheckpointTensor* up = sibling(one, kDown, "_up_proj.weight");
+    const bool split = up != nullptr && up->shape.size() == 2 && !stored(one).shape.empty() &&
+                       stored(one).shape[0] < up->shape[1];
+    return split ? std::optional<size_t>(0) : std::nullopt;
+  }
+
   [[nodiscard]] AssembledTensor
   joined(const std::string& name, std::vector<const RankTensor*> parts) const {
     std::sort(parts.begin(), parts.end(), [](const RankTensor* a, const RankTensor* b) {
@@ -234,7 +252,7 @@ private:
     std::erase_if(parts, [&](const RankTensor* one) { // copies on other stages and ranks
       return one->rank.pipeline != first.rank.pipeline || one->rank.expert != first.rank.expert;
     });
-    const auto dim = megatron_split_dim(name);
+    const auto dim = split_dim(name, first);
     AssembledTensor made{stored(first), {}};
     made.tensor.name = name;
     made.tensor.is_weight = true;

@@ -246,17 +246,25 @@ TEST_CASE("virtual stages, experts of ranks and old names are numbered over the 
   for (int64_t r = 0; r < 2; ++r) {
     const auto start = static_cast<double>(100 * r);
     const std::string experts = "decoder.layers.0.mlp.experts.";
+    const std::string predicting = "mtp.layers.0.transformer_layer.mlp.experts.";
     writer.write(
         store,
         "ep/mp_rank_00_00" + std::to_string(r) + "/model_optim_rng.pt",
         {{"model",
           {{"decoder.layers.0.mlp.router.weight", counting({4, 4}, 1)},
            {experts + "local_experts.0.linear_fc2.weight", counting({4, 3}, start + 10)},
-           {experts + "linear_fc2.weight1", counting({4, 3}, start + 50)}}}}
+           {experts + "linear_fc2.weight1", counting({4, 3}, start + 50)},
+           {predicting + "linear_fc2.weight0", counting({4, 3}, start + 80)}}}}
     );
   }
   const auto mixture = mh::open_mp_rank(store, "ep");
-  REQUIRE(mixture->tensors().size() == 5);
+  REQUIRE(mixture->tensors().size() == 7);
+  for (const auto& [expert, start] : {std::pair("0", 80.0), std::pair("2", 180.0)}) {
+    const std::string name = "mtp.layers.0.transformer_layer.mlp.experts.local_experts.";
+    CHECK(
+        whole_tensor(*mixture, name + expert + ".linear_fc2.weight").equal(counting({4, 3}, start))
+    );
+  }
   for (int64_t e = 0; e < 4; ++e) {
     const double start = (e / 2) * 100 + (e % 2 == 0 ? 10 : 50);
     const std::string name =

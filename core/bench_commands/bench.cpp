@@ -187,7 +187,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   if (world == 1) {
     throw Error(
         "the layout of " + file + " is one rank, which has nothing to send",
-        "give --nproc 2, or degrees such as --set parallel.tensor=2"
+        "give --nproc 2, or degrees such as --set parallel.data=2"
     );
   }
   const Device::Args place{.local_rank = found ? found->world.local_rank : 0};

@@ -225,9 +225,10 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
       local_sizes(builder.dims(embed_), builder.place(embed_, Tier::tokens), builder.mesh())[0];
   if (placed[MeshAxis::tp].type == PlacementType::identical && length % ranks != 0) {
     throw Error(
-        "each of tensor parallel " + std::to_string(ranks) + " ranks takes its share of the " +
+        "each of " + std::to_string(ranks) + " tensor-parallel ranks takes its share of " +
             std::to_string(length) + " tokens of a sample to the experts, and they do not divide",
-        "choose model.seq_length as a multiple of parallel.tensor times parallel.context"
+        "choose model.seq_length as a multiple of " +
+            std::to_string(ranks * builder.mesh().size(MeshAxis::cp))
     );
   }
   if (spec.latent) {

@@ -202,10 +202,11 @@ nlohmann::ordered_json port_json(const Port& port) {
 StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options) {
   const MeshShape shape = mesh_shape(recipe, recipe.parallel.ranks());
   if (shape.pp > 1) {
+    const std::string stages = "parallel." + recipe.parallel.word(MeshAxis::pp);
     throw Error(
-        "parallel.pipeline is " + std::to_string(shape.pp) +
+        stages + " is " + std::to_string(shape.pp) +
             ", and a program of the whole step has one stage",
-        "set parallel.pipeline to 1"
+        "set " + stages + " to 1"
     );
   }
   std::vector<RecordedRank> ranks;

@@ -26,12 +26,17 @@ std::vector<LayoutChunk> stage_layout(const Recipe& recipe, const std::vector<do
   const auto& parallel = recipe.parallel;
   const auto layers = static_cast<int64_t>(costs.size()) - 2;
   const int64_t chunks = parallel.pipeline * parallel.virtual_stages;
+  const std::string stages = "parallel." + parallel.word(MeshAxis::pp);
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(
-        "parallel.pipeline " + std::to_string(parallel.pipeline) + " times virtual_stages " +
-            std::to_string(parallel.virtual_stages) + " with pipeline_layout \"" +
-            parallel.pipeline_layout + "\" does not fit the model's " + std::to_string(layers) +
-            " layers: " + why,
+        stages + " " + std::to_string(parallel.pipeline) +
+            (parallel.virtual_stages > 1
+                 ? " times virtual_stages " + std::to_string(parallel.virtual_stages)
+                 : "") +
+            (parallel.pipeline_layout != "balanced"
+                 ? " with pipeline_layout \"" + parallel.pipeline_layout + "\""
+                 : "") +
+            " does not fit the model's " + std::to_string(layers) + " layers: " + why,
         hint
     );
   };
@@ -50,7 +55,10 @@ std::vector<LayoutChunk> stage_layout(const Recipe& recipe, const std::vector<do
     return *written;
   }
   if (layers < chunks) {
-    refuse("each chunk needs at least one", "lower parallel.pipeline or virtual_stages");
+    refuse(
+        "each chunk needs at least one",
+        "lower " + stages + (parallel.virtual_stages > 1 ? " or virtual_stages" : "")
+    );
   }
   if (parallel.pipeline_layout == "even") {
     if (layers % chunks != 0) {

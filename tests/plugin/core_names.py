@@ -141,6 +141,12 @@ def in_sentences(text):
         yield from (word for word in re.findall(r"[\w-]+", string) if word != string)
 
 
+def dotted(text):
+    """Keys of strategies within a source's sentences: a recipe may set them by another strategy's."""
+    for string, _ in strings_of(text):
+        yield from (key for key in re.findall(r"\bparallel\.([a-z0-9_]+)", string) if string != f"parallel.{key}")
+
+
 def quoted(text):
     """Quoted words within a source's strings, which are values and no words of a sentence."""
     for string, _ in strings_of(text):
@@ -156,6 +162,7 @@ def check_the_check():
         assert set(words_of(text, known)) & known, f"{text} passes"
     for text in ('f(R"(an example\nof "moe")")', 'f(R"x(of )" moe)x")', 'f("use moe")'):
         assert set(in_sentences(text)) & known, f"{text} passes"
+    assert set(dotted('f("lower parallel.tensor")')) & known and not set(dotted('f("parallel.tensor")')) & known
     assert set(quoted('f("set recompute.use = \\"tensor\\"")')) & known
     for text in ('// f("moe")', '#include "moe.hpp"', 'name.starts_with("x-")', 'f("http://a") // "moe"', '/* "moe" */'):
         assert not (set(words_of(text, known)) | set(in_sentences(text))) & known, f"{text} fails"
@@ -179,7 +186,7 @@ def main():
         text = file.read_text()
         for key, table, words in ((path, ALLOWED, set(words_of(text, known)) & known - ORDINARY.keys()),
                                   (place, IN_SENTENCES, (set(in_sentences(text)) & known - ORDINARY.keys() - ENGLISH) |
-                                   (set(quoted(text)) & known - ORDINARY.keys()))):
+                                   (set(quoted(text)) | set(dotted(text))) & known - ORDINARY.keys())):
             for word in sorted(words):
                 reason = reason_of(table.get(key, {}), word)
                 if reason is None:

@@ -91,6 +91,12 @@ std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
   return chunks;
 }
 
+void say_left_out(const Host& host) {
+  for (const auto& sentence : host.left_out()) {
+    warn(sentence);
+  }
+}
+
 } // namespace
 
 void say_notes(const Read& read, Host& host) {
@@ -100,9 +106,7 @@ void say_notes(const Read& read, Host& host) {
   for (const auto& sentence : read.loaded.notes) {
     warn(sentence);
   }
-  for (const auto& sentence : host.left_out()) {
-    warn(sentence);
-  }
+  say_left_out(host);
   warn_of_shadows(host);
 }
 
@@ -113,7 +117,13 @@ void open_plugins(const Loaded& loaded, Host& host) {
 }
 
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
-  Resolved resolved = resolve(loaded, plugin_lookup(host), facts);
+  Resolved resolved;
+  try {
+    resolved = resolve(loaded, plugin_lookup(host), facts);
+  } catch (const Error&) { // what is not known may be what a plugin that is left out offers
+    say_left_out(host);
+    throw;
+  }
   if (resolved.recipe.storage) {
     host.set_storage_options(*resolved.recipe.storage);
   }

@@ -294,7 +294,10 @@ std::vector<const Registry::Entry*> Host::known(Kind kind) {
     try {
       load(file);
     } catch (const Error& error) { // who names what it offers is told by `find`
-      left_out_.push_back(std::string(error.what()) + "; " + file.string() + " is left out");
+      left_out_.push_back(
+          std::string(error.what()) + "; " + file.string() + " is left out" +
+          (error.hint().empty() ? "" : " (" + error.hint() + ")")
+      );
     }
   }
   std::vector<const Registry::Entry*> entries;

@@ -33,7 +33,8 @@ constexpr int64_t kMostChecked = 64;
 /// The result of one layout in one number format.
 struct Cell {
   TrialDifference difference;
-  std::string error; ///< why the trial did not come to its end
+  std::string error;  ///< why the trial did not come to its end
+  bool alone = false; ///< whether one rank fails, too
 
   [[nodiscard]] bool good() const { return error.empty() && difference.within(); }
 };
@@ -46,6 +47,13 @@ struct LayoutRow {
   [[nodiscard]] bool good() const {
     return std::all_of(cells.begin(), cells.end(), [](const auto& cell) {
       return cell.second.good();
+    });
+  }
+
+  /// Whether it differs from one rank, which has results.
+  [[nodiscard]] bool differs() const {
+    return std::any_of(cells.begin(), cells.end(), [](const auto& cell) {
+      return !cell.second.good() && !cell.second.alone;
     });
   }
 };
@@ -163,7 +171,8 @@ public:
       cell.difference =
           compare_trials(one_rank(layout, precision), result, precision.bound, &rounding);
     } catch (const Error& error) {
-      cell.error = error.what();
+      cell.alone = fails_on_one_rank(layout, precision);
+      cell.error = (cell.alone ? "on one rank, too: " : "") + std::string(error.what());
     }
     return cell;
   }
@@ -180,6 +189,15 @@ private:
     return *result;
   }
 
+  [[nodiscard]] bool fails_on_one_rank(const Layout& layout, const Precision& precision) {
+    try {
+      static_cast<void>(one_rank(layout, precision));
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+
   bool processes_;
   const Subject& subject_;
   const TrialSubject& trial_;
@@ -188,22 +206,17 @@ private:
 };
 
 std::string number(double value) {
-  return std::isfinite(value) ? formatted("%.1e", value) : "none";
+  return std::isfinite(value) ? formatted("%.1e", value) : "infinite";
 }
 
-/// The cell that lies closest to, or furthest beyond, what is allowed.
-const Cell& worst(const LayoutRow& row) {
-  return std::max_element(
-             row.cells.begin(),
-             row.cells.end(),
-             [](const auto& a, const auto& b) {
-               const auto beyond = [](const Cell& cell) {
-                 return cell.error.empty() ? cell.difference.worst / cell.difference.allowed
-                                           : 1e300;
-               };
-               return beyond(a.second) < beyond(b.second);
-             }
-  )->second;
+/// The cell that lies closest to, or furthest beyond, what is allowed, with its number format.
+const std::pair<const std::string, Cell>& worst(const LayoutRow& row) {
+  return *std::max_element(row.cells.begin(), row.cells.end(), [](const auto& a, const auto& b) {
+    const auto beyond = [](const Cell& cell) {
+      return cell.error.empty() ? cell.difference.worst / cell.difference.allowed : 1e300;
+    };
+    return beyond(a.second) < beyond(b.second);
+  });
 }
 
 void print(const LayoutRow& row, size_t width, const Terminal& terminal) {
@@ -211,15 +224,12 @@ void print(const LayoutRow& row, size_t width, const Terminal& terminal) {
   for (const auto& [precision, cell] : row.cells) {
     line += padded(cell.error.empty() ? number(cell.difference.worst) : "failed", 10);
   }
-  const Cell& cell = worst(row);
-  const std::string where = cell.error.empty() ? cell.difference.where : cell.error;
+  const auto& [format, cell] = worst(row);
+  const std::string where = (row.good() || row.cells.size() == 1 ? "" : format + ": ") +
+                            (cell.error.empty() ? cell.difference.where : cell.error);
   const Paint paint = row.good() ? Paint::green : Paint::red;
-  std::printf(
-      "%s%s  %s\n",
-      line.c_str(),
-      terminal.paint(paint, row.good() ? "same   " : "DIFFERS").c_str(),
-      where.c_str()
-  );
+  const char* verdict = row.good() ? "same   " : row.differs() ? "DIFFERS" : "FAILED ";
+  std::printf("%s%s  %s\n", line.c_str(), terminal.paint(paint, verdict).c_str(), where.c_str());
   std::fflush(stdout);
 }
 
@@ -288,12 +298,13 @@ int command_check(const Invocation& invocation, Host& host) {
   Check check(invocation, subject, trial, host);
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   Json all = Json::array();
-  bool good = true;
+  bool good = true, differs = false;
   for (LayoutRow& row : rows) {
     for (const Precision& precision : precisions) {
       row.cells[precision.name] = check.cell(row.layout, precision);
     }
     good = good && row.good();
+    differs = differs || row.differs();
     if (json) {
       all.push_back(to_json(row));
     } else {
@@ -305,8 +316,9 @@ int command_check(const Invocation& invocation, Host& host) {
   } else {
     std::printf(
         "%s\n",
-        good ? "every layout matches the single-rank result"
-             : "some layouts differ from the single-rank result"
+        good      ? "every layout matches the single-rank result"
+        : differs ? "some layouts differ from the single-rank result"
+                  : "some layouts failed"
     );
   }
   return good ? 0 : exit_code::other;

@@ -32,7 +32,7 @@ std::string difference(const std::string& one, const std::string& other) {
 std::string trace_apart(const Case& c) {
   const ChildResult child = in_child([&] { return tracer(c, kSeed)(); }, std::chrono::seconds(60));
   if (!child.ended.empty()) {
-    fail("the process that used it ended: " + child.ended);
+    fail("the process that used it ended: " + child.ended_and_printed());
   }
   return child.text;
 }

@@ -117,9 +117,7 @@ run_in_child(const Test& test, const std::filesystem::path& file, const CheckOpt
   CheckResult result{std::string(test.name), std::string(test.about), Is::failed, "", ""};
   const auto json = nlohmann::json::parse(child.text, nullptr, false);
   if (!child.ended.empty() || json.is_discarded()) {
-    result.why = "the process that ran it ended: " + child.ended;
-    const std::string first = child.printed.substr(0, child.printed.find('\n'));
-    result.why += first.empty() ? "" : " (it printed: " + first + ")";
+    result.why = "the process that ran it ended: " + child.ended_and_printed();
     result.help = "megahost plugins check FILE --in-process --include " + result.name +
                   " runs it where a debugger can see it";
     return result;

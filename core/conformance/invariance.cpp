@@ -117,6 +117,10 @@ void layouts_match_of(const Case& c, Host& host) {
         "): " + what.substr(0, what.find('\n')) + "; --set model.FIELD=VALUE gives others"
     );
   }
+  std::string sets;
+  for (const auto& entry : given_options(c)) {
+    sets += " --set " + shell_word("model." + entry.key + "=" + to_text(entry.value));
+  }
   for (const Layout& layout : parse_layouts(kLayouts)) {
     const auto found = difference(subject, host, layout, *one);
     if (found && !found->within()) {
@@ -128,8 +132,8 @@ void layouts_match_of(const Case& c, Host& host) {
               found->where.c_str()
           ),
           "megahost check --plugin " + c.file.string() + " --model " + c.entry->name +
-              " --layouts '" + layout.text +
-              "' shows it; a layer that looks at other tokens, or sums over an axis, must say so "
+              " --layouts '" + layout.text + "'" + sets +
+              " shows it; a layer that looks at other tokens, or sums over an axis, must say so "
               "(core_attention, convert in megahost/parallel.hpp) or refuse the layout"
       );
     }

@@ -3,6 +3,8 @@
 #include "core/base/write_all.hpp"
 #include "megahost/error.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -66,6 +68,8 @@ run_child(const std::function<std::string()>& work, const Pipe& result, const Pi
     const std::string text = work();
     std::fflush(nullptr);
     _exit(write_all(result.write, text + kWhole) ? 0 : 1);
+  } catch (const c10::Error& error) {
+    write_all(result.write, error.what_without_backtrace() + std::string(1, kThrown));
   } catch (const std::exception& error) { // this copy of the parent's stack must not unwind
     write_all(result.write, error.what() + std::string(1, kThrown));
   } catch (...) {
@@ -110,6 +114,11 @@ bool read_both(Pipe& result, Pipe& outputs, std::chrono::seconds patience, Child
 }
 
 } // namespace
+
+std::string ChildResult::ended_and_printed() const {
+  const std::string first = printed.substr(0, printed.find('\n'));
+  return ended + (first.empty() ? "" : " (it printed: " + first + ")");
+}
 
 ChildResult in_child(const std::function<std::string()>& work, std::chrono::seconds patience) {
   Pipe result, outputs;

@@ -12,6 +12,9 @@ struct ChildResult {
   std::string printed; ///< the end of what it wrote to both outputs
   std::string ended; ///< why there is no text: "Aborted", "still running after 20 seconds", or the
                      ///< words of what was thrown; empty where there is one, never else
+
+  /// `ended`, and the first line of what it printed: a crash says there where it was.
+  [[nodiscard]] std::string ended_and_printed() const;
 };
 
 /// Forks, runs `work` with both outputs redirected, and waits for it.

@@ -121,4 +121,12 @@ for fault, words, status, said in CASES:
     errors = sum(line.startswith("error: ") for line in result.stderr.splitlines())
     if result.returncode != status or said not in result.stderr or errors != (status != 0):
         wrong.append(f"{fault} {words}: status {result.returncode}, expected {status} and {said!r} in\n{result.stderr}")
+check = subprocess.run([os.environ["MEGAHOST"], *CHECK, "tiny.toml", "--plugin", plugin], cwd=folder, capture_output=True,
+                       text=True, env=os.environ | {"MH_FAULT": "thrown forward"}).stdout
+if "FAILED   on one rank, too: " not in check or not check.endswith("some layouts failed\n"):
+    wrong.append(f"check of a model that throws on one rank, too, says\n{check}")
+check = subprocess.run([os.environ["MEGAHOST"], "plugins", "check", plugin, "--include", "build-twice,seed-determinism"], cwd=folder,
+                       capture_output=True, text=True, env=os.environ | {"MH_FAULT": "segfault forward"}).stdout
+if check.count(f"ended: Segmentation fault (it printed: error: ended by signal 11 (Segmentation fault) in {MODEL}, forward of block ") != 2:
+    wrong.append(f"plugins check of a model that crashes says\n{check}")
 sys.exit("\n".join(wrong) or 0)

@@ -2,9 +2,25 @@
 #include "core/text/vocabulary_file.hpp"
 #include "hf.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 
 namespace mh::hf {
+
+namespace {
+
+void require_post_processor(const nlohmann::json& component, const std::string& where) {
+  constexpr std::array<std::string_view, 4> kKnown{
+      "ByteLevel", "BertProcessing", "RobertaProcessing", "TemplateProcessing"};
+  const std::string& type = json_string(component, "type", where);
+  if (std::ranges::find(kKnown, type) == kKnown.end()) {
+    unknown(where, "the component " + string_text(type));
+  }
+}
+
+} // namespace
 
 HfTokenizer::HfTokenizer(const Config& config, const Args&) {
   namespace fs = std::filesystem;
@@ -21,12 +37,11 @@ HfTokenizer::HfTokenizer(const Config& config, const Args&) {
   if (const nlohmann::json* post = optional_member(json, "post_processor")) {
     for (const nlohmann::json& component :
          components(*post, "processors", path + ": post_processor")) {
-      read_post_processor(component, path + ": post_processor");
+      require_post_processor(component, path + ": post_processor");
+      if (config.add_special_tokens) {
+        read_post_processor(component, path + ": post_processor");
+      }
     }
-  }
-  if (!config.add_special_tokens) {
-    before_.clear();
-    behind_.clear();
   }
   const fs::path about = fs::path(path).parent_path() / "tokenizer_config.json";
   if (fs::is_regular_file(about, failure)) {
@@ -114,9 +129,6 @@ void HfTokenizer::read_post_processor(const nlohmann::json& component, const std
       append_special(id_of(token[1], where), where, *side);
     }
     return;
-  }
-  if (type != "TemplateProcessing") {
-    unknown(where, "the component " + string_text(type));
   }
   const nlohmann::json& special = json_member(component, "special_tokens", where);
   std::vector<int32_t>* side = &before_;

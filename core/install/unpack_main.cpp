@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <clocale>
 #include <cstdio>
@@ -184,11 +185,12 @@ std::string decompress_gzip(const char* file) {
   std::string wrong;
   for (int count = 1; count > 0 && wrong.empty();) {
     count = gzread(input, buffer.data(), buffer.size());
+    const auto bytes = static_cast<size_t>(std::max(count, 0));
     int code = Z_OK;
     (void)gzerror(input, &code);
     if (count < 0) {
       wrong = "damaged gzip input";
-    } else if (std::fwrite(buffer.data(), 1, static_cast<size_t>(count), stdout) != static_cast<size_t>(count)) {
+    } else if (std::fwrite(buffer.data(), 1, bytes, stdout) != bytes) {
       wrong = kNotWritten;
     } else if (count == 0 && code == Z_BUF_ERROR) {
       wrong = "truncated gzip input";

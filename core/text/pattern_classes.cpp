@@ -260,10 +260,10 @@ private:
       return take_character();
     }
     const char letter = rest_.size() > 1 ? rest_[1] : '\0';
-    constexpr std::string_view kNames = "rntfv", kControls = "\r\n\t\f\v";
+    constexpr std::string_view kNames = "rntfv", kNamed = "\r\n\t\f\v";
     if (const size_t at = kNames.find(letter); letter != '\0' && at != std::string_view::npos) {
       rest_.remove_prefix(2);
-      return static_cast<char32_t>(kControls[at]);
+      return static_cast<char32_t>(kNamed[at]);
     }
     if (letter == 'x' || letter == 'u') {
       return read_number(letter == 'u' ? 4 : 2);

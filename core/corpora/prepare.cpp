@@ -155,6 +155,11 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
         "prepare on a disk of this machine, then: megahost data merge PREFIX --output " + output_
     );
   }
+  for (auto key = keys_.begin(); key != keys_.end(); ++key) {
+    if (std::find(keys_.begin(), key, *key) != key) {
+      throw Error("--json-key names " + *key + " twice", "each becomes a corpus of its own");
+    }
+  }
   const std::string chat = invocation.value("--template");
   const auto found = std::ranges::find(kChatTemplates, chat, &ChatTemplate::name);
   chat_ = found == kChatTemplates.end() ? nullptr : &*found;

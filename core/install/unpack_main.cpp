@@ -173,6 +173,15 @@ private:
   uint64_t entries_ = 0, bytes_ = 0;
 };
 
+bool is_gzip(const char* file) {
+  std::array<unsigned char, 2> magic{};
+  if (std::FILE* input = std::fopen(file, "rb")) {
+    (void)std::fread(magic.data(), 1, magic.size(), input);
+    std::fclose(input);
+  }
+  return magic[0] == 0x1F && magic[1] == 0x8B;
+}
+
 constexpr const char* kNotWritten = "what it holds cannot be written";
 
 /// Like `decompress`, for gzip: libarchive does not compare its checksums.
@@ -202,6 +211,9 @@ std::string decompress_gzip(const char* file) {
 
 /// The reason why a file cannot be decompressed further; empty at its end.
 std::string decompress(const char* file) {
+  if (is_gzip(file)) {
+    return decompress_gzip(file);
+  }
   const std::unique_ptr<archive, Close> reader(archive_read_new());
   archive_read_support_format_raw(reader.get());
   archive_read_support_format_empty(reader.get());
@@ -223,9 +235,6 @@ std::string decompress(const char* file) {
   }
   if (archive_filter_count(reader.get()) < 2) { // its name only says so: raw takes any file
     return "it is not compressed";
-  }
-  if (archive_filter_code(reader.get(), 0) == ARCHIVE_FILTER_GZIP) {
-    return decompress_gzip(file);
   }
   if (found == ARCHIVE_EOF) {
     return "";

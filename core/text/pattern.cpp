@@ -1,7 +1,6 @@
 #include "core/text/pattern.hpp"
 
 #include "core/base/text.hpp"
-#include "core/text/pattern_classes.hpp"
 #include "megahost/error.hpp"
 
 #include <array>
@@ -27,7 +26,7 @@ Pattern::Pattern(std::string_view expression, Dialect dialect, const std::string
   if (expression.size() > kLongest) {
     refuse_pattern(where, "a regular expression of more than 65536 bytes");
   }
-  const std::string rewritten = with_ranges(expression, where);
+  const std::string rewritten = with_ranges(expression, dialect, where);
   int error = 0;
   PCRE2_SIZE at = 0;
   const uint32_t options =

@@ -2,6 +2,7 @@
 /// Regular expressions of tokenizers: PCRE2 with the classes of Unicode 16 written out as ranges,
 /// as the library's own tables are as old as the machine.
 
+#include "core/text/pattern_classes.hpp"
 #include "core/text/splitter.hpp"
 
 #include <memory>
@@ -11,10 +12,6 @@
 #include <utility>
 
 namespace mh::text {
-
-/// The program whose regular expressions they are, as programs differ: `$` and `^` stand for lines
-/// in Oniguruma (Hugging Face's tokenizers), for the whole text in Rust's (tiktoken).
-enum class Dialect : uint8_t { oniguruma, rust };
 
 class Pattern {
 public:

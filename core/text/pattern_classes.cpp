@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -75,14 +76,26 @@ constexpr NamedSet kSets[] = {
     {"Cn", set_of(Category::Cn)},
 };
 
-/// `\w`: letters, marks, digits, connectors.
+/// Most of `\w`: letters, marks, digits, connectors.
 constexpr Categories kWord =
     kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
+
+using Range = std::pair<char32_t, char32_t>;
+
+/// Letters within circles and squares, which are alphabetic.
+///
+/// Source:  Unicode 16.0, PropList.txt, Other_Alphabetic, of the category So
+constexpr Range kEnclosed[] = {
+    {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+
+/// Numbers of Latin-1 that are part of words in Oniguruma alone, and the joiners, in Rust alone.
+constexpr Range kRaised[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+constexpr Range kJoiners[] = {{0x200C, 0x200D}};
 
 /// The script Han.
 ///
 /// Source:  Unicode 16.0, Scripts.txt
-constexpr std::pair<char32_t, char32_t> kHan[] = {
+constexpr Range kHan[] = {
     {0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},
     {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},
     {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},   {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3},
@@ -106,6 +119,12 @@ public:
 
   void add(char32_t first, char32_t last) {
     std::fill(has_.begin() + first, has_.begin() + last + 1, true);
+  }
+
+  void add(std::span<const Range> ranges) {
+    for (const auto& [first, last] : ranges) {
+      add(first, last);
+    }
   }
 
   void add(const CodeSet& other) {
@@ -156,8 +175,9 @@ private:
 /// Rewrites an expression from left to right.
 class Rewriter {
 public:
-  Rewriter(std::string_view expression, const std::string& where)
+  Rewriter(std::string_view expression, Dialect dialect, const std::string& where)
       : rest_(expression)
+      , dialect_(dialect)
       , where_(where) {}
 
   std::string run() {
@@ -166,7 +186,14 @@ public:
         open_class();
       } else if (rest_[0] == '\\') {
         escape();
+      } else if (!in_class_ && rest_.starts_with("{,")) {
+        most();
+      } else if (!in_class_ && rest_.starts_with("(?")) {
+        flags();
       } else {
+        if (in_class_ && dialect_ == Dialect::rust) {
+          refuse_difference();
+        }
         in_class_ = in_class_ && rest_[0] != ']';
         take(1);
       }
@@ -181,6 +208,35 @@ private:
   }
 
   [[noreturn]] void refuse(const std::string& why) const { refuse_pattern(where_, why); }
+
+  /// "{,3}" is "{0,3}"; anything else stays.
+  void most() {
+    const size_t end = rest_.find_first_not_of("0123456789", 2);
+    const bool bound = end != std::string_view::npos && end > 2 && rest_[end] == '}';
+    result_ += bound ? "{0" : "{";
+    rest_.remove_prefix(1);
+  }
+
+  /// "(?im-x" with Oniguruma's m as PCRE2's s.
+  void flags() {
+    take(2);
+    const size_t end = rest_.find_first_not_of("imsx-");
+    if (end == std::string_view::npos || (rest_[end] != ')' && rest_[end] != ':')) {
+      return;
+    }
+    std::string letters(rest_.substr(0, end));
+    if (dialect_ == Dialect::oniguruma) {
+      std::ranges::replace(letters, 'm', 's');
+    }
+    result_ += letters;
+    rest_.remove_prefix(end);
+  }
+
+  void refuse_difference() const {
+    if (rest_.starts_with("--") || rest_.starts_with("~~")) {
+      refuse("a difference of classes (" + std::string(rest_.substr(0, 2)) + ") is not known");
+    }
+  }
 
   /// Whether the class that begins here has others in it, or intersections.
   [[nodiscard]] bool is_nested() const {
@@ -226,6 +282,9 @@ private:
       }
       if (rest_.starts_with("[:")) {
         refuse("the class " + string_text(rest_.substr(0, rest_.find(']') + 1)) + " is not known");
+      }
+      if (dialect_ == Dialect::rust) {
+        refuse_difference();
       }
       if (rest_.starts_with("&&")) {
         rest_.remove_prefix(2);
@@ -332,7 +391,7 @@ private:
       return plain(set_of(Category::Nd), letter == 'D');
     case 'w':
     case 'W':
-      return plain(kWord, letter == 'W');
+      return word(letter == 'W');
     default:
       return std::nullopt;
     }
@@ -341,6 +400,17 @@ private:
   CodeSet plain(Categories set, bool inverted) {
     rest_.remove_prefix(2);
     return CodeSet(inverted ? ~set : set);
+  }
+
+  CodeSet word(bool inverted) {
+    rest_.remove_prefix(2);
+    CodeSet set(kWord);
+    set.add(kEnclosed);
+    set.add(dialect_ == Dialect::oniguruma ? std::span<const Range>(kRaised) : kJoiners);
+    if (inverted) {
+      set.invert();
+    }
+    return set;
   }
 
   CodeSet read_property(bool inverted) {
@@ -360,9 +430,7 @@ private:
     }
     CodeSet set;
     if (name == "Han" || name == "Script=Han" || name == "sc=Han") {
-      for (const auto& [first, last] : kHan) {
-        set.add(first, last);
-      }
+      set.add(kHan);
     } else {
       const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
       if (found == std::end(kSets)) {
@@ -378,6 +446,7 @@ private:
   }
 
   std::string_view rest_;
+  Dialect dialect_;
   const std::string& where_;
   std::string result_;
   bool in_class_ = false;
@@ -385,11 +454,11 @@ private:
 
 } // namespace
 
-std::string with_ranges(std::string_view expression, const std::string& where) {
+std::string with_ranges(std::string_view expression, Dialect dialect, const std::string& where) {
   if (valid_prefix(expression) < expression.size()) {
     refuse_pattern(where, "the regular expression is no UTF-8");
   }
-  return Rewriter(expression, where).run();
+  return Rewriter(expression, dialect, where).run();
 }
 
 } // namespace mh::text

@@ -126,6 +126,8 @@ TEST_CASE("patterns that no table here serves are refused by what is in them") {
         std::pair(R"([a&&\x{110000}])", "the escape"),
         std::pair(R"(\Xa)", "the escape \"\\\\X\" is not known"),
         std::pair("[\xC3", "is no UTF-8"),
+        std::pair("[a-z--[aeiou]]", "a difference of classes (--)"),
+        std::pair("[a-z~~x]", "a difference of classes (~~)"),
         std::pair("(a", "is wrong: missing closing parenthesis"),
         std::pair("[a[:alpha:]]", "the class \"[:alpha:]\" is not known"),
         std::pair("\\", "the escape"),
@@ -150,6 +152,18 @@ TEST_CASE("classes within classes, intersections and Han, as Kimi K2's pattern h
       Words{"ab", "\u3007\U000323AF", " \u3042"}
   );
   CHECK(cut(R"([^a-e&&[b-z\n\x41[0-9]]]+)", "azA0c\nd-") == Words{"azA0", "c", "\n", "d", "-"});
+}
+
+TEST_CASE("what Oniguruma and PCRE2 write alike and mean otherwise") {
+  const auto cut = [](const char* pattern, const char* text, Dialect dialect) {
+    return words(*compiled(pattern, dialect), text);
+  };
+  CHECK(cut(R"(\w+)", "m\u00B2\u24B6 b", Dialect::oniguruma) == Words{"m\u00B2\u24B6", " ", "b"});
+  CHECK(cut(R"(\w+)", "m\u00B2\u24B6", Dialect::rust) == Words{"m", "\u00B2", "\u24B6"});
+  CHECK(cut("(?m)a.", "a\nb", Dialect::oniguruma) == Words{"a\n", "b"});
+  CHECK(cut("(?m)^b", "a\nb", Dialect::rust) == Words{"a\n", "b"});
+  CHECK(cut("a{,2}b|.", "aabc", Dialect::oniguruma) == Words{"aab", "c"});
+  CHECK(cut("[a{,2}]+", "a2,b", Dialect::rust) == Words{"a2,", "b"});
 }
 
 TEST_CASE("words between matches, and long ones") {

@@ -72,19 +72,18 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
         exit_code::recipe
     );
   }
-  if (config.fim_rate > 0) {
-    for (const auto& [key, id] :
-         {std::pair("fim_prefix", config.fim_prefix),
-          std::pair("fim_middle", config.fim_middle),
-          std::pair("fim_suffix", config.fim_suffix)}) {
-      if (*id < 0 || *id >= args.vocab) {
-        throw Error(
-            std::string("data.") + key + " is " + std::to_string(*id) +
-                ", but the model has ids 0 to " + std::to_string(args.vocab - 1),
-            "raise model.vocab, or name an id of the tokenizer",
-            exit_code::recipe
-        );
-      }
+  for (const auto& [key, id] :
+       {std::pair("eod", config.eod),
+        std::pair("fim_prefix", config.fim_prefix),
+        std::pair("fim_middle", config.fim_middle),
+        std::pair("fim_suffix", config.fim_suffix)}) {
+    if (id && (*id < 0 || *id >= args.vocab)) {
+      throw Error(
+          std::string("data.") + key + " is " + std::to_string(*id) +
+              ", but the model has ids 0 to " + std::to_string(args.vocab - 1),
+          "raise model.vocab, or name an id of the tokenizer",
+          exit_code::recipe
+      );
     }
   }
   if (args.tokenizer != nullptr) {

@@ -8,6 +8,7 @@
 #include "core/options/read.hpp"
 #include "core/storage/documents.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/text/pieces.hpp"
 #include "core/text/sentences.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
@@ -81,7 +82,8 @@ private:
   void resume();
   [[nodiscard]] std::string signature(const DocumentPlace& place) const;
   [[nodiscard]] std::optional<ReadItem> read(DocumentReader& ret_reader) const;
-  [[nodiscard]] Encoded encode(const std::vector<std::string>& texts, bool ends) const;
+  [[nodiscard]] Encoded
+  encode(const std::vector<std::string>& texts, const DocumentBlock& block) const;
   [[nodiscard]] std::vector<Encoded> encode_chat(const std::vector<std::string>& texts) const;
   [[nodiscard]] EncodedItem encode_item(const ReadItem& item) const;
   void write(const EncodedItem& item);
@@ -281,10 +283,10 @@ std::optional<ReadItem> Preparation::read(DocumentReader& ret_reader) const {
   return item;
 }
 
-Encoded Preparation::encode(const std::vector<std::string>& texts, bool ends) const {
+Encoded
+Preparation::encode(const std::vector<std::string>& texts, const DocumentBlock& block) const {
   Encoded encoded;
-  const auto add = [&](std::string_view text) {
-    std::vector<int32_t> ids = tokenizer_->encode(text);
+  const auto add = [&](std::vector<int32_t> ids) {
     if (!ids.empty()) {
       encoded.lengths.push_back(ids.size());
       if (encoded.ids.empty()) {
@@ -296,12 +298,14 @@ Encoded Preparation::encode(const std::vector<std::string>& texts, bool ends) co
   };
   for (const std::string& text : texts) {
     if (invocation_.has("--sentences")) {
-      std::ranges::for_each(text::sentences(text), add);
+      for (const std::string_view sentence : text::sentences(text)) {
+        add(tokenizer_->encode(sentence));
+      }
     } else {
-      add(text);
+      add(text::encode_piece(*tokenizer_, text, block.begins, block.ends));
     }
   }
-  if (!encoded.ids.empty() && ends && invocation_.has("--append-eod")) {
+  if (!encoded.ids.empty() && block.ends && invocation_.has("--append-eod")) {
     encoded.ids.push_back(*tokenizer_->end_of_document());
     ++encoded.lengths.back();
   }
@@ -369,7 +373,7 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
     }
     std::vector<Encoded> document;
     for (const auto& key : texts) {
-      document.push_back(encode(key, item.block->ends));
+      document.push_back(encode(key, *item.block));
     }
     encoded.documents.push_back(std::move(document));
   };
@@ -519,9 +523,12 @@ void Preparation::run() {
     require_free(invocation_, host_, shards_->prefix(stream));
   }
   resume();
-  DocumentReader reader(files_, [this](const std::string& path) {
-    return open_input(path, keys_);
-  });
+  DocumentPieces pieces;
+  if (invocation_.has("--sentences")) {
+    pieces.end = text::end_of_paragraph;
+  }
+  const auto open = [this](const std::string& path) { return open_input(path, keys_); };
+  DocumentReader reader(files_, open, pieces);
   reader.seek(done_.place);
   in_order(
       static_cast<size_t>(workers),

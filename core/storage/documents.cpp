@@ -224,12 +224,15 @@ std::vector<DocumentFile> find_documents(
 }
 
 DocumentReader::DocumentReader(
-    const std::vector<DocumentFile>& files, OpenInput open, size_t block_bytes, size_t piece_bytes
+    const std::vector<DocumentFile>& files,
+    OpenInput open,
+    DocumentPieces pieces,
+    size_t block_bytes
 )
     : files_(files)
     , open_(std::move(open))
     , block_bytes_(block_bytes)
-    , piece_bytes_(piece_bytes) {}
+    , pieces_(pieces) {}
 
 void DocumentReader::seek(const DocumentPlace& place) {
   close();
@@ -269,25 +272,6 @@ bool DocumentReader::read_more(size_t bytes, std::string& ret_text) {
   return true;
 }
 
-namespace {
-
-/// The end of a piece of a text: behind the last line end that stands between a character and a
-/// letter.
-size_t end_of_piece(const std::string& text) {
-  const auto is_blank = [](char c) {
-    return std::string_view(" \t\r\n\v\f").find(c) != std::string_view::npos;
-  };
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  for (size_t at = text.size() - 1; at > 1; --at) {
-    if (text[at - 1] == '\n' && is_letter(text[at]) && !is_blank(text[at - 2])) {
-      return at;
-    }
-  }
-  return std::string::npos;
-}
-
-} // namespace
-
 std::optional<DocumentBlock> DocumentReader::next() {
   if (failure_) { // the place was before the damage until now: who stops here meets it again
     place_ = {.file = place_.file + 1};
@@ -303,13 +287,13 @@ std::optional<DocumentBlock> DocumentReader::next() {
       open_next();
     }
     block.text = std::exchange(rest_, "");
-    const size_t bytes = file.json_lines ? block_bytes_ : piece_bytes_;
+    const size_t bytes = file.json_lines ? block_bytes_ : pieces_.bytes;
     bool more = true;
     size_t end = std::string::npos; // end of the last whole line
     while (more && end == std::string::npos) {
       more = read_more(bytes, block.text);
       if (more) {
-        end = file.json_lines ? block.text.rfind('\n') : end_of_piece(block.text);
+        end = file.json_lines ? block.text.rfind('\n') : pieces_.end(block.text);
         end += file.json_lines && end != std::string::npos ? 1 : 0;
       }
     }

@@ -2,6 +2,7 @@
 /// Documents from JSON lines and text files, in blocks that several threads can work on.
 
 #include "core/storage/input.hpp"
+#include "core/text/pieces.hpp"
 
 #include <cstdint>
 #include <exception>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mh {
@@ -53,6 +55,14 @@ struct DocumentPlace {
   bool within = false; ///< a document has begun
 };
 
+/// How a long text file is cut.
+struct DocumentPieces {
+  /// Length of a piece, about.
+  size_t bytes = 8 << 20;
+  /// The place where a piece of a text may end, or `npos`.
+  size_t (*end)(std::string_view text) = text::end_of_piece;
+};
+
 /// Reads files one after the other.
 class DocumentReader {
 public:
@@ -60,16 +70,15 @@ public:
   explicit DocumentReader(
       const std::vector<DocumentFile>& files,
       OpenInput open = open_file_input,
-      size_t block_bytes = 1 << 20,
-      size_t piece_bytes = 64 << 20
+      DocumentPieces pieces = {},
+      size_t block_bytes = 1 << 20
   );
 
   /// Goes on from a place.
   void seek(const DocumentPlace& place);
 
   /// The next block; none at the end. Only JSON lines longer than a block make it longer. A text
-  /// file is read in pieces of `piece_bytes` that end where a line ends and the next one begins
-  /// with a letter, which tokenizers do not join; where there is no such line, a piece is longer.
+  /// file is read in pieces; where there is no place to cut, a piece is longer.
   ///
   /// Throws:  mh::Error (exit code 5) if a file cannot be read further, after the lines before
   ///          that; the next call goes on with the next file
@@ -86,7 +95,8 @@ private:
 
   const std::vector<DocumentFile>& files_;
   OpenInput open_;
-  size_t block_bytes_, piece_bytes_;
+  size_t block_bytes_;
+  DocumentPieces pieces_;
   DocumentPlace place_;
   std::unique_ptr<InputStream> input_;
   std::string rest_;           // rest of the block before: a line that has not ended

@@ -1,5 +1,6 @@
 #include "plugins/data/sentencepiece/sentencepiece.hpp"
 
+#include "core/text/pieces.hpp"
 #include "tests/data/temporary_file.hpp"
 
 #include <megahost/error.hpp>
@@ -133,6 +134,36 @@ TEST_CASE("pieces by Viterbi") {
   CHECK(tokenizer->encode("ab") == Ids{3, 6});     // -5, where ▁ab has -8
   CHECK(tokenizer->encode("aba") == Ids{3, 6, 4}); // the unused piece is no way
   CHECK(tokenizer->encode("axyb") == Ids{3, 4, 0, 5});
+}
+
+TEST_CASE("a text in pieces has the tokens of the whole, and one blank before it") {
+  SentencePieceTokenizer::Config around;
+  around.add_bos = around.add_eos = true;
+  const std::string text = "ab ba\nabab\n\xD0\xB6 aba\n{b}\n\n b \n(a)\nbab\n";
+  const size_t end = mh::text::end_of_piece(text), first = text.find("abab"),
+               marks = text.find("(a)");
+  CHECK(text.substr(end) == "bab\n");
+  for (const std::string& model : {pairs_model(), unigram_model()}) {
+    const File file(model);
+    for (const auto& config : {SentencePieceTokenizer::Config{}, around}) {
+      const auto tokenizer = file.tokenizer(config);
+      const Ids whole = tokenizer->encode(text);
+      for (const size_t middle : {text.find("\xD0"), marks}) {
+        Ids ids;
+        const std::vector<size_t> cuts{0, first, middle, end, text.size()};
+        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+          const Ids piece = mh::text::encode_piece(
+              *tokenizer,
+              std::string_view(text).substr(cuts[i], cuts[i + 1] - cuts[i]),
+              i == 0,
+              cuts[i + 1] == text.size()
+          );
+          ids.insert(ids.end(), piece.begin(), piece.end());
+        }
+        CHECK(ids == whole);
+      }
+    }
+  }
 }
 
 TEST_CASE("a table of replacements, right, wrong and cyclic") {

@@ -44,7 +44,7 @@ std::vector<std::string> read_all(
     bool skip = false
 ) {
   std::vector<std::string> all;
-  mh::DocumentReader reader(files, mh::open_file_input, block_bytes);
+  mh::DocumentReader reader(files, mh::open_file_input, {}, block_bytes);
   while (const auto block = reader.next()) {
     const auto take = [&](const mh::DocumentTexts& texts) {
       std::string text;
@@ -157,7 +157,7 @@ TEST_CASE_FIXTURE(
         std::vector<std::string>{"1", "!" + first, "!" + second, "\xC3\xA9"}
     );
     CHECK(refusal([&] { (void)read_all(files, block, {"text"}); }) == first);
-    mh::DocumentReader reader(files, mh::open_file_input, block);
+    mh::DocumentReader reader(files, mh::open_file_input, {}, block);
     std::vector<std::string> texts, replaced;
     while (const auto read = reader.next()) {
       mh::parse_documents(
@@ -183,7 +183,7 @@ TEST_CASE_FIXTURE(TextFiles, "text files hold any bytes, unless they are to be r
   const std::string path = write("a.txt", "ab\xFF\nAbcdefgh\xFE");
   const auto files = mh::find_documents({path}, DocumentFormat::by_name);
   CHECK(read_all(files, 1000, {"text"}) == std::vector<std::string>{"ab\xFF\nAbcdefgh\xFE"});
-  mh::DocumentReader reader(files, mh::open_file_input, 1000, 8); // in two pieces
+  mh::DocumentReader reader(files, mh::open_file_input, {.bytes = 8}, 1000); // in two pieces
   std::string text;
   std::vector<std::string> replaced;
   while (const auto read = reader.next()) {
@@ -277,7 +277,7 @@ TEST_CASE_FIXTURE(TextFiles, "a long text comes in pieces that end before a line
   }
   write("a.txt", text);
   const auto files = mh::find_documents({(path / "a.txt").string()}, DocumentFormat::by_name);
-  mh::DocumentReader reader(files, mh::open_file_input, 1, 100);
+  mh::DocumentReader reader(files, mh::open_file_input, {.bytes = 100}, 1);
   std::string joined;
   std::vector<mh::DocumentPlace> places;
   size_t pieces = 0, begins = 0, ends = 0;
@@ -323,7 +323,7 @@ TEST_CASE_FIXTURE(TextFiles, "who stops at the lines before a damage meets it ag
   const auto open = [](const std::string& name) -> std::unique_ptr<mh::InputStream> {
     return std::make_unique<Damaged>(name, name.ends_with("a.jsonl") ? 34 : 1000);
   };
-  mh::DocumentReader reader(files, open, 1 << 20);
+  mh::DocumentReader reader(files, open, {}, 1 << 20);
   CHECK(reader.next()->text == "{\"text\": \"1\"}\n{\"text\": \"2\"}\n");
   const mh::DocumentPlace place = reader.place();
   CHECK(place.file == 0);
@@ -333,7 +333,7 @@ TEST_CASE_FIXTURE(TextFiles, "who stops at the lines before a damage meets it ag
   CHECK(reader.place().file == 1);
   CHECK(reader.next()->text == "{\"text\": \"4\"}\n");
 
-  mh::DocumentReader other(files, open, 1 << 20);
+  mh::DocumentReader other(files, open, {}, 1 << 20);
   other.seek(place);
   CHECK(refusal([&] { (void)other.next(); }) == "damaged");
 }
@@ -364,7 +364,7 @@ TEST_CASE_FIXTURE(TextFiles, "reading goes on behind any block") {
   write("a.jsonl", lines);
   write("b.jsonl", lines);
   const auto files = mh::find_documents({path.string()}, DocumentFormat::by_name);
-  mh::DocumentReader reader(files, mh::open_file_input, 64);
+  mh::DocumentReader reader(files, mh::open_file_input, {}, 64);
   // The places where each block begins, and all that was read before.
   std::vector<std::pair<mh::DocumentPlace, std::string>> places;
   std::string before;
@@ -376,7 +376,7 @@ TEST_CASE_FIXTURE(TextFiles, "reading goes on behind any block") {
   CHECK(before == lines + lines);
   REQUIRE(places.size() > 10);
   for (const auto& [from, text] : places) {
-    mh::DocumentReader other(files, mh::open_file_input, 64);
+    mh::DocumentReader other(files, mh::open_file_input, {}, 64);
     other.seek(from);
     std::string rest;
     while (const auto block = other.next()) {

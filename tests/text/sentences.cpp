@@ -1,5 +1,7 @@
 #include "core/text/sentences.hpp"
 
+#include "core/text/pieces.hpp"
+
 #include <doctest/doctest.h>
 
 #include <random>
@@ -71,4 +73,23 @@ TEST_CASE("nothing but white space is lost, of any bytes") {
     }
     CHECK(kept(joined) == kept(text));
   }
+}
+
+TEST_CASE("texts are cut where no tokenizer joins both sides") {
+  const auto cut = [](const std::string& text) {
+    const size_t end = mh::text::end_of_piece(text);
+    return end == std::string::npos ? std::string("none") : text.substr(end);
+  };
+  CHECK(cut("one\ntwo\nthree") == "three");
+  CHECK(cut("one\ntwo\n  three\n\nfour\n") == "two\n  three\n\nfour\n"); // blanks may be joined
+  CHECK(
+      cut("\u4e00\n\u4e8c\u4e09\n\u3000\u56db") == "\u4e8c\u4e09\n\u3000\u56db"
+  );                                           // any script's letter
+  CHECK(cut("a\nb\n{c}\n1") == "b\n{c}\n1");   // a letter before marks and digits
+  CHECK(cut("{a}\n{b}\n/c\n") == "{b}\n/c\n"); // o200k joins line ends and "/"
+  CHECK(cut("a\n\xE4\xB8") == "none");         // the beginning of a character
+  CHECK(cut("\na") == "none");
+  CHECK(cut("") == "none");
+  CHECK(mh::text::end_of_paragraph("One.\n\nTwo.\r\n\r\nThree. Four.\nFive") == 14);
+  CHECK(mh::text::end_of_paragraph("One.\nTwo.") == std::string::npos);
 }

@@ -58,14 +58,14 @@ Pattern::Pattern(std::string_view expression, Dialect dialect, const std::string
 
 Pattern::~Pattern() = default;
 
-std::optional<std::pair<size_t, size_t>> Pattern::find(std::string_view text, size_t from) const {
+std::optional<Pattern::Match> Pattern::find(std::string_view text, size_t from) const {
   struct Free {
     void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   };
 
   const std::unique_ptr<pcre2_match_data, Free> data(pcre2_match_data_create(1, nullptr));
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+  const uint32_t options = PCRE2_NO_UTF_CHECK;
   int found =
       pcre2_match(code_->code.get(), subject, text.size(), from, options, data.get(), nullptr);
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
@@ -85,7 +85,7 @@ std::optional<std::pair<size_t, size_t>> Pattern::find(std::string_view text, si
     );
   }
   const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
-  return std::pair<size_t, size_t>(place[0], place[1]);
+  return Match(place[0], place[1]);
 }
 
 namespace {
@@ -100,7 +100,7 @@ public:
     size_t count = 0;
     while (begin < text.size() && count < ret_ends.size()) {
       const auto [from, to] =
-          pattern_->find(text, begin).value_or(std::pair(text.size(), text.size()));
+          pattern_->find_behind(text, begin).value_or(Pattern::Match(text.size(), text.size()));
       if (from > begin) {
         ret_ends[count++] = from;
       }

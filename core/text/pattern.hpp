@@ -4,6 +4,7 @@
 
 #include "core/text/pattern_classes.hpp"
 #include "core/text/splitter.hpp"
+#include "core/text/utf8.hpp"
 
 #include <memory>
 #include <optional>
@@ -22,24 +23,34 @@ public:
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;
 
-  /// The first match in `text`, valid UTF-8, that begins at `from` or later and is not empty.
-  ///
-  /// Returns: its begin and end
-  [[nodiscard]] std::optional<std::pair<size_t, size_t>>
-  find(std::string_view text, size_t from) const;
+  /// The begin and end of a match.
+  using Match = std::pair<size_t, size_t>;
+
+  /// The first match in `text`, valid UTF-8, that begins at `from` or later. It may be empty.
+  [[nodiscard]] std::optional<Match> find(std::string_view text, size_t from) const;
+
+  /// The first match behind the one that ends at `end`, which no empty one follows at once.
+  [[nodiscard]] std::optional<Match> find_behind(std::string_view text, size_t end) const {
+    const auto match = find(text, end);
+    return !match || *match != Match(end, end) ? match
+           : end == text.size()                ? std::nullopt
+                                               : find(text, end + first_length(text.substr(end)));
+  }
 
   /// Calls `take(begin, end, matched)` for all parts of `text`: matches and what lies between them.
   template <class Take>
   void for_each_part(std::string_view text, Take take) const {
-    for (size_t at = 0; at < text.size();) {
-      const auto [begin, end] = find(text, at).value_or(std::pair(text.size(), text.size()));
-      if (begin > at) {
-        take(at, begin, false);
+    size_t at = 0;
+    auto match = text.empty() ? std::nullopt : find(text, 0);
+    for (; match; match = find_behind(text, at)) {
+      if (match->first > at) {
+        take(at, match->first, false);
       }
-      if (end > begin) {
-        take(begin, end, true);
-      }
-      at = end;
+      take(match->first, match->second, true);
+      at = match->second;
+    }
+    if (at < text.size()) {
+      take(at, text.size(), false);
     }
   }
 

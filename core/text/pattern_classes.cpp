@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/text/unicode.hpp"
+#include "core/text/unicode_data.hpp"
 #include "core/text/utf8.hpp"
 #include "megahost/error.hpp"
 
@@ -20,7 +21,8 @@ namespace mh::text {
 void refuse_pattern(const std::string& where, const std::string& why) {
   throw Error(
       where + ": " + why,
-      "the file is damaged, or made for a program with other regular expressions",
+      "categories (\\p{Lu}), scripts (\\p{Greek}), \\s, \\d, \\w and \\b are known; else the file is "
+      "damaged, or made for a program with other regular expressions",
       exit_code::data
   );
 }
@@ -92,17 +94,24 @@ constexpr Range kEnclosed[] = {
 constexpr Range kRaised[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
 constexpr Range kJoiners[] = {{0x200C, 0x200D}};
 
-/// The script Han.
-///
-/// Source:  Unicode 16.0, Scripts.txt
-constexpr Range kHan[] = {
-    {0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},
-    {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},
-    {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},   {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3},
-    {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739}, {0x2B740, 0x2B81D},
-    {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D},
-    {0x30000, 0x3134A}, {0x31350, 0x323AF},
-};
+/// The place of a script in the tables, by a name of any case with or without blanks and lines.
+std::optional<uint32_t> find_script(std::string_view name) {
+  for (const std::string_view property : {"Script=", "sc="}) {
+    name.remove_prefix(name.starts_with(property) ? property.size() : 0);
+  }
+  std::string plain;
+  for (const char c : name) {
+    plain +=
+        c == ' ' || c == '_' || c == '-' ? "" : std::string(1, c >= 'a' && c <= 'z' ? c - 32 : c);
+  }
+  for (uint32_t script = 0; script < data::kScriptNamesSize; ++script) {
+    const std::string names = std::string(" ") + data::kScriptNames[script] + " ";
+    if (!plain.empty() && names.find(" " + plain + " ") != std::string::npos) {
+      return script;
+    }
+  }
+  return std::nullopt;
+}
 
 /// A set of code points.
 class CodeSet {
@@ -124,6 +133,15 @@ public:
   void add(std::span<const Range> ranges) {
     for (const auto& [first, last] : ranges) {
       add(first, last);
+    }
+  }
+
+  void add_script(uint32_t script) {
+    for (size_t i = 0; i < data::kScriptsSize; ++i) {
+      if ((data::kScripts[i] & 0xFF) == script) {
+        const char32_t end = i + 1 < data::kScriptsSize ? data::kScripts[i + 1] >> 8 : kCodePoints;
+        add(data::kScripts[i] >> 8, end - 1);
+      }
     }
   }
 
@@ -363,6 +381,13 @@ private:
       return;
     }
     const char letter = rest_.size() > 1 ? rest_[1] : '\0';
+    if ((letter == 'b' || letter == 'B') && !in_class_) {
+      const std::string inside = "[" + word(false).ranges() + "]"; // it skips the escape
+      const bool boundary = letter == 'b';
+      result_ += "(?:(?<=" + inside + ")(?" + (boundary ? "!" : "=") + inside + ")|(?<!" + inside +
+                 ")(?" + (boundary ? "=" : "!") + inside + "))";
+      return;
+    }
     if (letter == 'u' && rest_.size() >= 6) { // four digits
       result_ += "\\x{" + std::string(rest_.substr(2, 4)) + "}";
       rest_.remove_prefix(6);
@@ -429,14 +454,13 @@ private:
       name.remove_prefix(1);
     }
     CodeSet set;
-    if (name == "Han" || name == "Script=Han" || name == "sc=Han") {
-      set.add(kHan);
-    } else {
-      const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
-      if (found == std::end(kSets)) {
-        refuse("the class " + string_text(name.substr(0, 40)) + " of characters is not known");
-      }
+    const auto* found = std::ranges::find(kSets, name, &NamedSet::name);
+    if (found != std::end(kSets)) {
       set = CodeSet(found->set);
+    } else if (const auto script = find_script(name)) {
+      set.add_script(*script);
+    } else {
+      refuse("the class " + string_text(name.substr(0, 40)) + " of characters is not known");
     }
     if (inverted) {
       set.invert();

@@ -11,7 +11,7 @@ namespace mh::text {
 /// in Oniguruma (Hugging Face's tokenizers), for the whole text in Rust's (tiktoken).
 enum class Dialect : uint8_t { oniguruma, rust };
 
-/// The expression with `\p{..}`, `\s`, `\d`, `\w`, their opposites, classes within classes and
+/// The expression with `\p{..}`, `\s`, `\d`, `\w`, their opposites, `\b`, classes within classes and
 /// intersections (`[\p{L}&&[^\p{Han}]]`) as ranges of code points, and what PCRE2 takes for something
 /// else in its terms: `{,n}`, and Oniguruma's `(?m)`, with which a `.` is any character.
 ///

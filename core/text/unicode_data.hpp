@@ -23,4 +23,12 @@ extern const size_t kDecompositionsSize;
 extern const uint32_t kLower[];
 extern const size_t kLowerSize;
 
+/// Runs of code points of one script: first << 8 | its place in the names. The last goes to U+10FFFF.
+extern const uint32_t kScripts[];
+extern const size_t kScriptsSize;
+
+/// The names of each script, in capitals and digits alone: "HAN HANI".
+extern const char* const kScriptNames[];
+extern const size_t kScriptNamesSize;
+
 } // namespace mh::text::data

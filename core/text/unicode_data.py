@@ -1,9 +1,11 @@
 """Writes unicode_data.cpp, the tables of Unicode 16.0 that the room reads.
-usage: unicode_data.py FILE, with the package unicodedata2==16.0.0"""
+usage: unicode_data.py FILE, with the packages unicodedata2==16.0.0 and regex==2026.11.19, which knows the scripts"""
 
 import sys
 
+import regex
 import unicodedata2 as unicode
+from regex._regex_core import PROPERTIES
 
 assert unicode.unidata_version == "16.0.0", unicode.unidata_version
 CATEGORIES = ["Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
@@ -65,10 +67,26 @@ LOWER = {0xA7CB: chr(0x264), 0xA7CC: chr(0xA7CD), 0xA7DA: chr(0xA7DB), 0xA7DC: c
          **{code: chr(code + 0x20) for code in range(0x10D50, 0x10D66)}, 0x1C89: chr(0x1C8A)}
 
 
+def scripts():
+    """The names of each script, and the script of each code point: that of later versions, but for code points that Unicode 16 has
+    not."""
+    names = {}
+    for name, value in PROPERTIES["SCRIPT"][1].items():
+        names.setdefault(value, []).append(name)
+    text = "".join(chr(code) for code in ALL if unicode.category(chr(code)) not in ("Cn", "Cs"))
+    all_names, found = ["UNKNOWN ZZZZ"], [0] * len(ALL)
+    for of in sorted(sorted(of, key=len, reverse=True) for of in names.values()):
+        codes = [ord(char) for char in regex.findall(rf"\p{{Script={of[0]}}}", text)]
+        for code in codes:
+            found[code] = len(all_names)
+        all_names += [" ".join(of)] if codes else []
+    return all_names, found
+
+
 def table(kind, name, numbers):
     lines, line = [], " "
     for number in numbers:
-        word = f" {number:#x}," if number > 9 else f" {number},"
+        word = f" {number}," if isinstance(number, str) or number < 10 else f" {number:#x},"
         if len(line) + len(word) > 120:
             lines.append(line)
             line = " "
@@ -80,10 +98,16 @@ categories = [code << 8 | value for code, value in runs(category)]
 classes = [code << 8 | value for code, value in runs(lambda code: unicode.combining(chr(code)))]
 changes = [number for code, kind, parts in decompositions() for number in (code << 8 | kind << 6 | len(parts), *parts)]
 lower = [number & 0xFFFFFFFF for run in lower_runs() for number in run]
+names, script_of = scripts()
+script_runs = [code << 8 | value for code, value in runs(script_of.__getitem__)]
 with open(sys.argv[1], "w") as file:
     file.write("// Written by unicode_data.py from Unicode 16.0; see unicode_data.hpp.\n\n"
                '#include "core/text/unicode_data.hpp"\n\nnamespace mh::text::data {\n\n// clang-format off\n')
-    for name, numbers in [("kCategories", categories), ("kCombiningClasses", classes), ("kDecompositions", changes), ("kLower", lower)]:
+    for name, numbers in [("kCategories", categories), ("kCombiningClasses", classes), ("kDecompositions", changes), ("kLower", lower),
+                          ("kScripts", script_runs)]:
         file.write(table("uint32_t", name, numbers) + f"const size_t {name}Size = {len(numbers)};\n\n")
+    words = table("char* const", "kScriptNames", [f'"{name}"' for name in names])
+    file.write(words + f"const size_t kScriptNamesSize = {len(names)};\n\n")
     file.write("// clang-format on\n\n} // namespace mh::text::data\n")
-print(f"{len(categories)} runs of categories, {len(classes)} of classes, {len(changes)} numbers of decompositions, {len(lower)} of case")
+print(f"{len(categories)} runs of categories, {len(classes)} of classes, {len(changes)} numbers of decompositions, {len(lower)} of case, "
+      f"{len(script_runs)} runs of {len(names)} scripts")

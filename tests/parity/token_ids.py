@@ -100,6 +100,12 @@ def hugging_face_tokenizers(corpus, unigram, pairs):
     yield "StarCoder", bytes_(normalizer=normalizers.NFC(), pre=sequence([pre_tokenizers.Digits(True), byte_level]))
     yield "Falcon", bytes_(pre=sequence([pre_tokenizers.Punctuation("contiguous"), byte_level, pre_tokenizers.Digits(),
                                          pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")]))
+    yield "thousands, by empty matches", bytes_(pre=sequence([pre_tokenizers.Split(Regex(r"(?=(\d{3})+(?!\d))"), "isolated"),
+                                                              pre_tokenizers.ByteLevel(False, use_regex=False)]))
+    yield "scripts and ends of words", bytes_(
+        normalizer=normalizers.Replace(Regex(r"\b(?=\p{Greek})|\p{Inherited}|\B\p{Hiragana}"), "-"),
+        pre=sequence([pre_tokenizers.Split(Regex(r"\p{Han}+|\p{Old_Italic}|\p{Cyrillic}+\b|x*"), "merged_with_next"),
+                      pre_tokenizers.ByteLevel(False, use_regex=False)]))
     for cased in (False, True):
         trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=NAMES, **quiet)
         yield f"BERT, cased={cased}", make(
@@ -111,10 +117,13 @@ def hugging_face_tokenizers(corpus, unigram, pairs):
     metaspace = pre_tokenizers.Metaspace
     for name, pre, scheme in [("T5", sequence([pre_tokenizers.WhitespaceSplit(), metaspace()]), "always"),
                               ("XLM-R", metaspace(prepend_scheme="first"), "first"),
+                              ("stripped", metaspace(prepend_scheme="first"), "first"),
                               ("whole texts", metaspace(prepend_scheme="never", split=False), "never")]:
         trainer = trainers.UnigramTrainer(vocab_size=1500, unk_token="<unk>", special_tokens=["<unk>", "<s>", "</s>"], **quiet)
         post = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
-        yield f"Unigram, {name}", make(models.Unigram(), trainer, change, pre, decoders.Metaspace(prepend_scheme=scheme), post)
+        strip = normalizers.Sequence([change, normalizers.Strip(), normalizers.Replace(Regex("^a?b"), "")])
+        yield f"Unigram, {name}", make(models.Unigram(), trainer, strip if name == "stripped" else change, pre,
+                                       decoders.Metaspace(prepend_scheme=scheme), post)
     to_space = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     llama = converted(pairs)
     llama.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])

@@ -69,6 +69,28 @@ Words deepseek_by_patterns(const std::string& text) {
 
 } // namespace
 
+TEST_CASE("empty matches cut, each place once") {
+  const auto parts = [](const char* expression, const std::string& text) {
+    std::string all;
+    Pattern(expression, Dialect::oniguruma, "test")
+        .for_each_part(text, [&](size_t begin, size_t end, bool matched) {
+          all += (matched ? "[" : "(") + text.substr(begin, end - begin) + (matched ? "]" : ")");
+        });
+    return all;
+  };
+  CHECK(parts(R"((?=(\d{3})+(?!\d)))", "1234567 a") == "(1)[](234)[](567 a)");
+  CHECK(parts("x*", "axx\u00e9") == "[](a)[xx](\u00e9)[]");
+  CHECK(parts("^", "a\nb") == "[](a\n)[](b)");
+  CHECK(parts("x*", "").empty());
+  const auto thousands = [](const std::string& text) {
+    const auto pattern =
+        std::make_shared<Pattern>(R"((?=(\d{3})+(?!\d)))", Dialect::oniguruma, "test");
+    return words(*pattern_splitter(pattern), text);
+  };
+  CHECK(thousands("1234567 123") == Words{"1", "234", "567 ", "123"});
+  CHECK(thousands("").empty());
+}
+
 TEST_CASE("words by hand") {
   const auto gpt2 = gpt2_splitter();
   CHECK(
@@ -119,7 +141,7 @@ TEST_CASE("DeepSeek's splitter cuts as its three patterns do") {
 
 TEST_CASE("patterns that no table here serves are refused by what is in them") {
   for (const auto& [pattern, what] :
-       {std::pair(R"(\p{Runic}+)", "the class \"Runic\" of characters is not known"),
+       {std::pair(R"(\p{Klingon}+)", "the class \"Klingon\" of characters is not known"),
         std::pair(R"([\p{L}&&[^a])", "a class without an end"),
         std::pair(R"([a&&[z-a]])", "ends before it begins"),
         std::pair(R"([a&&\q])", "the escape \"\\\\q\""),
@@ -140,6 +162,24 @@ TEST_CASE("patterns that no table here serves are refused by what is in them") {
         mh::Error
     );
   }
+}
+
+TEST_CASE("scripts by their names, and the ends of words") {
+  const auto cut = [](const char* expression, const std::string& text) {
+    return words(*compiled(expression, Dialect::oniguruma), text);
+  };
+  const std::string mixed = "ab\u3042\u3044\u30a2\u03b1\u0e01";
+  CHECK(
+      cut(R"(\p{Hiragana}+|\p{Script=Kana}+|\p{Greek}|[\p{Latin}]+)", mixed) ==
+      Words{"ab", "\u3042\u3044", "\u30a2", "\u03b1", "\u0e01"}
+  );
+  CHECK(cut(R"(\p{Old_Italic}+)", "a\U00010300\U0001031F") == Words{"a", "\U00010300\U0001031F"});
+  CHECK_THROWS_WITH(
+      (void)compiled(R"(\p{Klingon})", Dialect::rust),
+      doctest::Contains("\"Klingon\" of characters")
+  );
+  CHECK(cut(R"(\d{1,3}(?=(?:\d{3})*\b))", "1234567 12") == Words{"1", "234", "567", " ", "12"});
+  CHECK(cut(R"(\B)", "a\u00e9 -") == Words{"a", "\u00e9 ", "-"});
 }
 
 TEST_CASE("classes within classes, intersections and Han, as Kimi K2's pattern has them") {

@@ -63,10 +63,13 @@ Sought::Sought(const nlohmann::json& component, const std::string& where) {
   }
 }
 
-std::string Sought::replaced(std::string_view text, const std::string& content) const {
+std::string
+Sought::replaced(std::string_view text, const std::string& content, size_t& ret_head) const {
   std::string result;
+  ret_head = 0;
   for_each_part(text, [&](size_t begin, size_t end, bool matched) {
     result += matched ? content : text.substr(begin, end - begin);
+    ret_head = matched && begin == 0 ? end : ret_head;
   });
   return result;
 }

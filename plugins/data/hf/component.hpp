@@ -57,8 +57,10 @@ public:
     }
   }
 
-  /// `text` with `content` for what is found.
-  [[nodiscard]] std::string replaced(std::string_view text, const std::string& content) const;
+  /// `text` with `content` for what is found; `ret_head` is the length of what is found at its
+  /// beginning, else 0.
+  [[nodiscard]] std::string
+  replaced(std::string_view text, const std::string& content, size_t& ret_head) const;
 
 private:
   std::string literal_;

@@ -76,7 +76,8 @@ TokenDecoder replace_decoder(const nlohmann::json& component, const std::string&
   const std::string content = json_string(component, "content", where);
   return [=](std::vector<std::string>& tokens) {
     for (std::string& token : tokens) {
-      token = sought.replaced(text::replace_invalid(token), content);
+      size_t head = 0;
+      token = sought.replaced(text::replace_invalid(token), content, head);
     }
   };
 }

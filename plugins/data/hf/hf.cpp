@@ -20,10 +20,10 @@ void HfTokenizer::fields(Fields<Config>& fields) {
   fields.add("eod", &Config::eod, "token that ends a document; the folder's eos_token if absent");
 }
 
-std::string HfTokenizer::changed(std::string_view text) const {
+std::string HfTokenizer::changed(std::string_view text, bool& ret_begins) const {
   std::string result(text);
   for (const TextNormalizer& normalizer : normalizers_) {
-    result = normalizer(result);
+    result = normalizer(result, ret_begins);
   }
   return result;
 }
@@ -63,13 +63,14 @@ std::vector<int32_t> HfTokenizer::encode(std::string_view text) const {
       return;
     }
     text::for_each_run(part, [&](std::string_view run, bool is_text) {
-      const bool first = run.data() == whole.data();
+      bool first = run.data() == whole.data();
       if (!is_text) {
         encoder->encode(run, ids);
       } else if (normalizers_.empty()) {
         encode_part(run, first, *encoder, ids);
       } else {
-        encode_part(changed(run), first, *encoder, ids);
+        const std::string text = changed(run, first);
+        encode_part(text, first, *encoder, ids);
       }
     });
   });

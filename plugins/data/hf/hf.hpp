@@ -66,7 +66,7 @@ private:
   void read_special_ids(const std::string& path);
   void set_token(int32_t id, const std::string& written, const std::string& where, bool again);
   void append_special(int32_t id, const std::string& where, std::vector<int32_t>& ret_ids) const;
-  [[nodiscard]] std::string changed(std::string_view text) const;
+  [[nodiscard]] std::string changed(std::string_view text, bool& ret_begins) const;
   [[nodiscard]] const Token& token_at(int32_t id) const;
   void encode_part(
       std::string_view text, bool first, text::WordEncoder& encoder, std::vector<int32_t>& ret_ids

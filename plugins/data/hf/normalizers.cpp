@@ -14,25 +14,48 @@
 namespace mh::hf {
 namespace {
 
+/// A normalizer that leaves no character out.
+template <class Change>
+TextNormalizer keeping(Change change) {
+  return [change](const std::string& text, bool&) { return change(text); };
+}
+
+/// A normalizer that may leave characters out, whatever stands around them.
+template <class Change>
+TextNormalizer dropping(Change change) {
+  return [change](const std::string& text, bool& ret_begins) {
+    const std::string first = text.substr(0, text::character_length(text));
+    ret_begins = ret_begins && (text.empty() || !std::string(change(first)).empty());
+    return change(text);
+  };
+}
+
 TextNormalizer form(text::NormalForm form) {
-  return [form](const std::string& text) { return text::normalized(text, form); };
+  return keeping([form](const std::string& text) { return text::normalized(text, form); });
 }
 
 TextNormalizer replace_normalizer(const nlohmann::json& component, const std::string& where) {
   const Sought sought(component, where);
   const std::string& content = json_string(component, "content", where);
-  return [sought, content](const std::string& text) { return sought.replaced(text, content); };
+  return [sought, content](const std::string& text, bool& ret_begins) {
+    size_t head = 0;
+    std::string result = sought.replaced(text, content, head);
+    const bool one = head <= text::character_length(text); // of several the last gives the place
+    ret_begins = ret_begins && (head == 0 || (one && !content.empty()));
+    return result;
+  };
 }
 
 TextNormalizer prepend(const nlohmann::json& component, const std::string& where) {
   const std::string& content = json_string(component, "prepend", where);
-  return [content](const std::string& text) { return text.empty() ? text : content + text; };
+  return keeping([content](const std::string& text) { return text.empty() ? text : content + text; }
+  );
 }
 
 TextNormalizer strip_normalizer(const nlohmann::json& component, const std::string& where) {
   const bool left = flag(component, "strip_left", true, where);
   const bool right = flag(component, "strip_right", true, where);
-  return [left, right](const std::string& text) {
+  return [left, right](const std::string& text, bool& ret_begins) {
     size_t begin = text.size(), end = 0; // range of what is no white space
     for (size_t at = 0; at < text.size();) {
       const text::Character c = text::decode_at(text.data() + at);
@@ -43,6 +66,7 @@ TextNormalizer strip_normalizer(const nlohmann::json& component, const std::stri
       at += c.length;
     }
     begin = left ? begin : 0;
+    ret_begins = ret_begins && begin == 0;
     end = right ? std::max(begin, end) : text.size();
     return text.substr(begin, end - begin);
   };
@@ -130,7 +154,7 @@ TextNormalizer bert(const nlohmann::json& component, const std::string& where) {
   rules.chinese = flag(component, "handle_chinese_chars", true, where);
   rules.lower_case = flag(component, "lowercase", true, where);
   rules.strip_accents = flag(component, "strip_accents", rules.lower_case, where);
-  return [rules](const std::string& text) { return text::bert_normalized(text, rules); };
+  return dropping([rules](const std::string& text) { return text::bert_normalized(text, rules); });
 }
 
 TextNormalizer read_normalizer(const nlohmann::json& component, const std::string& where) {
@@ -148,10 +172,10 @@ TextNormalizer read_normalizer(const nlohmann::json& component, const std::strin
     return form(text::NormalForm::nfkd);
   }
   if (type == "Lowercase") {
-    return text::lower;
+    return keeping(text::lower);
   }
   if (type == "StripAccents") {
-    return [](const std::string& text) { return text::without(text::kMarks, text); };
+    return dropping([](const std::string& text) { return text::without(text::kMarks, text); });
   }
   if (type == "Strip") {
     return strip_normalizer(component, where);
@@ -163,10 +187,10 @@ TextNormalizer read_normalizer(const nlohmann::json& component, const std::strin
     return prepend(component, where);
   }
   if (type == "Nmt") {
-    return nmt;
+    return dropping(nmt);
   }
   if (type == "ByteLevel") {
-    return text::byte_letters;
+    return keeping(text::byte_letters);
   }
   if (type == "BertNormalizer") {
     return bert(component, where);
@@ -174,7 +198,7 @@ TextNormalizer read_normalizer(const nlohmann::json& component, const std::strin
   if (type == "Precompiled") {
     const auto map =
         std::make_shared<const text::Charsmap>(charsmap_bytes(component, where), where);
-    return [map](const std::string& text) { return precompiled(*map, text); };
+    return dropping([map](const std::string& text) { return precompiled(*map, text); });
   }
   unknown(where, "the component " + string_text(type));
 }

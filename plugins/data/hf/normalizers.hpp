@@ -9,8 +9,9 @@
 
 namespace mh::hf {
 
-/// Takes and gives valid UTF-8.
-using TextNormalizer = std::function<std::string(const std::string&)>;
+/// Takes and gives valid UTF-8. `ret_begins`, that a text begins the one that was given, ends where
+/// its first characters go: `tokenizers` looks at the place that the rest had.
+using TextNormalizer = std::function<std::string(const std::string& text, bool& ret_begins)>;
 
 /// NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, Nmt, Precompiled,
 /// BertNormalizer, ByteLevel, and Sequences of them.

@@ -55,10 +55,10 @@ PreTokenizer cut(Finder find, Behavior behavior) {
     for (const TextPart& piece : pieces) {
       Parts parts = find(piece.text);
       apply(behavior, parts);
-      for (const Part& part : parts) {
-        result.push_back(
-            {piece.text.substr(part.begin, part.end - part.begin), piece.first && part.begin == 0}
-        );
+      for (const auto [begin, end, matched] : parts) {
+        if (begin < end) {
+          result.push_back({piece.text.substr(begin, end - begin), piece.first && begin == 0});
+        }
       }
     }
     pieces = std::move(result);

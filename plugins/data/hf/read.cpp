@@ -174,7 +174,8 @@ void HfTokenizer::read_added_tokens(const nlohmann::json& list, const std::strin
       added_.add(std::move(token));
       continue;
     }
-    token.content = changed(content);
+    bool begins = true;
+    token.content = changed(content, begins);
     tokens_[static_cast<size_t>(id)].changed = token.content;
     if (!token.content.empty()) {
       normalized_added_.add(std::move(token));

@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/corpora/corpora.hpp"
 #include "core/corpora/shards.hpp"
+#include "core/draw/report.hpp"
 #include "core/draw/terminal.hpp"
 #include "core/install/open_input.hpp"
 #include "core/options/read.hpp"
@@ -191,6 +192,12 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
       format_of(invocation.value("--format")),
       [&](const std::string& path) { return host.on_this_machine(path); }
   );
+  for (const DocumentFile& file : files_) {
+    std::error_code failure;
+    if (file.bytes == 0 && std::filesystem::is_regular_file(file.path, failure)) {
+      std::fprintf(stderr, "warning: %s is empty\n", name_of(file).c_str());
+    }
+  }
   const auto text = std::ranges::find(files_, false, &DocumentFile::json_lines);
   if (text != files_.end() && (chat_ != nullptr || keys_ != std::vector<std::string>{"text"})) {
     throw Error(
@@ -256,6 +263,13 @@ void Preparation::resume() {
   vocabulary_ = hash_vocabulary(*tokenizer_);
   done_ = shards_->begin(repeatable ? CorpusShards::Signature(sign) : nullptr);
   first_bytes_ = done_.bytes;
+  if (done_.left) {
+    std::fprintf(
+        stderr,
+        "begins anew: %s.preparing was of other files, options, or another tokenizer\n",
+        output_.c_str()
+    );
+  }
   if (done_.bytes > 0) {
     std::fprintf(
         stderr,
@@ -548,7 +562,16 @@ int command_data_prepare(const Invocation& invocation, Host& host) {
   if (invocation.value("--format") == "tokens") {
     return prepare_tokens(invocation, host);
   }
-  Preparation(invocation, host).run();
+  try {
+    Preparation(invocation, host).run();
+  } catch (const std::bad_alloc&) {
+    throw Error(
+        out_of_memory(0).what(),
+        "each of --workers holds up to 8 MiB of a text file and its tokens, but a line of JSON as a "
+        "whole: lower --workers, or cut long documents",
+        exit_code::memory
+    );
+  }
   return 0;
 }
 

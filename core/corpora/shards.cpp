@@ -55,7 +55,8 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
   lock_ = std::make_unique<FileLock>(folder_ / kLock);
   signature_ = std::move(signature);
   const Path journal = folder_ / kJournal;
-  if (signature_ && file_system().kind(journal) == FileSystem::Kind::file) {
+  const bool found = file_system().kind(journal) == FileSystem::Kind::file;
+  if (signature_ && found) {
     const auto json = ShardsJson::parse(read_file(journal, 1 << 20), nullptr, false);
     const auto number = [&](const char* key) { return json.value(key, uint64_t{0}); };
     if (json.is_object()) {
@@ -83,7 +84,7 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
     bins_.push_back(file_system().create(tokens(stream)));
     sizes_.push_back(0);
   }
-  return {};
+  return {.left = found};
 }
 
 /// Opens the tokens that the journal tells of; what was written behind them is cut off.

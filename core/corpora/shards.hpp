@@ -24,6 +24,7 @@ public:
     uint64_t bytes = 0, documents = 0, tokens = 0;
     uint64_t skipped = 0, cut = 0; ///< documents, and files whose rest was skipped
     uint64_t broken = 0;           ///< documents taken whose bytes are no UTF-8
+    bool left = false;             ///< the shards of other inputs were removed
   };
 
   /// streams:  what becomes a corpus of its own: OUTPUT_STREAM

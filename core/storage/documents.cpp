@@ -72,10 +72,6 @@ void add_folder(
   }
 }
 
-std::string name_of(const DocumentFile& file) {
-  return file.path == "-" ? "standard input" : file.name.empty() ? file.path : file.name;
-}
-
 /// Role and content of each message in turn.
 std::vector<std::string>
 messages_of(const nlohmann::json& document, const std::string& key, const std::string& where) {
@@ -108,12 +104,13 @@ texts_of(const nlohmann::json& document, const std::string& key, const std::stri
   return {json_string(document, key, where)};
 }
 
-/// How a person sees the line; nothing of a file that sed cannot read.
-std::string printed_by(const DocumentFile& file, const std::string& line) {
-  return file.path == "-" || without_compression(file.path) != file.path ||
-                 is_columns_name(file.path)
-             ? ""
-             : " (sed -n " + line + "p " + file.path + " prints it)";
+/// "mend the line", and how a person sees it, unless sed cannot read the file.
+std::string mend(const DocumentFile& file, const std::string& line) {
+  if (is_columns_name(file.path)) {
+    return "mend the row";
+  }
+  const bool plain = file.path != "-" && without_compression(file.path) == file.path;
+  return "mend the line" + (plain ? " (sed -n " + line + "p " + file.path + " prints it)" : "");
 }
 
 std::string
@@ -127,12 +124,11 @@ hint_for(const DocumentFile& file, const std::string& line, const nlohmann::json
     }
   }
   return (keys.empty() ? "" : "its texts: " + join(keys) + " (--json-key); else ") +
-         "mend the line" + printed_by(file, line) +
-         ", or leave such lines out with --on-error skip";
+         mend(file, line) + ", or leave such lines out with --on-error skip";
 }
 
 std::string hint_for_bytes(const DocumentFile& file, const std::string& line) {
-  return "mend the line" + printed_by(file, line) +
+  return mend(file, line) +
          ", leave such lines out with --on-error skip, or take them with U+FFFD for such bytes with "
          "--on-error replace";
 }
@@ -181,6 +177,10 @@ void expand(
 }
 
 } // namespace
+
+std::string name_of(const DocumentFile& file) {
+  return file.path == "-" ? "standard input" : file.name.empty() ? file.path : file.name;
+}
 
 std::vector<DocumentFile> find_documents(
     const std::vector<std::string>& inputs,

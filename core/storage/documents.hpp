@@ -26,6 +26,9 @@ struct DocumentFile {
   std::string name{}; ///< for messages: where it lies in a store; empty: `path`
 };
 
+/// The file as messages name it.
+[[nodiscard]] std::string name_of(const DocumentFile& file);
+
 /// The files that the inputs name. A folder stands for all files in it and below, in the order of
 /// their names, except those that begin with a dot. `*`, `?` and `[...]` mean what they mean in
 /// shells, and "@FILE" the inputs that a file lists, one a line. A path in a store stands for the

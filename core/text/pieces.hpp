@@ -10,12 +10,12 @@
 
 namespace mh::text {
 
-/// Where a text may be cut so that no tokenizer joins both sides: behind the last line end that
+/// The place for a cut, both sides of which no tokenizer joins: behind the last line end that
 /// stands between a character and a letter, of any script; without one, before a digit or a mark
 /// other than `/`. `npos` if there is no such place.
 [[nodiscard]] size_t end_of_piece(std::string_view text);
 
-/// Where a text may be cut whose sentences are tokenised: behind the last blank line.
+/// The place for a cut in a text that is tokenised by sentences: behind the last blank line.
 [[nodiscard]] size_t end_of_paragraph(std::string_view text);
 
 /// The tokens of a piece that `end_of_piece` cut; those of all pieces are the whole text's. A piece is

@@ -40,7 +40,8 @@ TextNormalizer replace_normalizer(const nlohmann::json& component, const std::st
   return [sought, content](const std::string& text, bool& ret_begins) {
     size_t head = 0;
     std::string result = sought.replaced(text, content, head);
-    const bool one = head <= text::character_length(text); // of several the last gives the place
+    // The last of several characters gives the place.
+    const bool one = head <= text::character_length(text);
     ret_begins = ret_begins && (head == 0 || (one && !content.empty()));
     return result;
   };

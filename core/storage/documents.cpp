@@ -291,10 +291,13 @@ std::optional<DocumentBlock> DocumentReader::next() {
     bool more = true;
     size_t end = std::string::npos; // end of the last whole line
     while (more && end == std::string::npos) {
+      const size_t searched = block.text.size();
       more = read_more(bytes, block.text);
-      if (more) {
-        end = file.json_lines ? block.text.rfind('\n') : pieces_.end(block.text);
-        end += file.json_lines && end != std::string::npos ? 1 : 0;
+      if (more && file.json_lines) {
+        const size_t last = std::string_view(block.text).substr(searched).rfind('\n');
+        end = last == std::string_view::npos ? std::string::npos : searched + last + 1;
+      } else if (more) {
+        end = pieces_.end(block.text);
       }
     }
     if (more) {

@@ -1,6 +1,7 @@
 #include "core/train/import_run.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/formats/json.hpp"
@@ -171,6 +172,7 @@ ImportedRun import_run(
   std::vector<Slice> written = slices_of(*weights);
   ImportedRun imported{.from = given.description};
   if (!goes_on) {
+    imported.unread = arguments.value(kUnreadState, "");
     std::erase_if(written, [](const Slice& slice) { return slice.name.starts_with("optimizer."); });
   }
   for (const Slice& slice : written) {

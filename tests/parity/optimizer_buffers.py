@@ -31,7 +31,7 @@ CASES = {  # what the model is, the ranks that it has, and what its optimizer do
     "virtual pipeline, first chunk apart": dict(model=torch_dist.QWEN | dict(num_layers=4), world=2, pipeline=2, virtual=2,
                                                 apart=True),
     "uneven stages, tied": dict(model=torch_dist.GPT | dict(num_layers_in_first_pipeline_stage=1), world=2, pipeline=2,
-                                bucket=3000),
+                                bucket=3000, ours=("gpt", 3), shifted=True),
     "stages of a layout": dict(model=torch_dist.LLAMA | dict(num_layers=5), world=2, pipeline=2, virtual=2,
                                layout="E|tt|t|ttL"),
     "latent": dict(model=torch_dist.LATENT, world=2, tensor=2),
@@ -143,7 +143,7 @@ def save(case, chunks, optimizer, folder):
     from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
-    DistributedOptimizer.get_parameter_state_dp_zero = whole_buffers
+    own = DistributedOptimizer.get_parameter_state_dp_zero
 
     args = argparse.Namespace(num_attention_heads=4, consumed_train_samples=BATCH,
                               tensor_model_parallel_size=case.get("tensor", 1),
@@ -151,7 +151,9 @@ def save(case, chunks, optimizer, folder):
                               virtual_pipeline_model_parallel_size=case.get("virtual"),
                               expert_model_parallel_size=case.get("expert", 1),
                               expert_tensor_parallel_size=case.get("expert_tensor", case.get("tensor", 1)))
-    for name, kind in (("buffers", "dp_reshardable"), ("whole", "fully_reshardable")):
+    kinds = [("buffers", "dp_reshardable", own), ("whole", "fully_reshardable", whole_buffers)]
+    for name, kind, joined in kinds + ([("shifted", "fully_reshardable", own)] if case.get("shifted") else []):
+        DistributedOptimizer.get_parameter_state_dp_zero = joined
         place = folder / name / "iter_0000001"
         place.mkdir(parents=True, exist_ok=True)
         metadata = dict(distrib_optim_sharding_type=kind, chained_optim_avoid_prefix=True,
@@ -204,6 +206,11 @@ def imported(name, case, folder):
         expect(re.search("step 1, .* and [1-9][0-9]* of the optimizer's state", said), f"{name}: {said}")
     said = program.run("checkpoint", "diff", folder / "run-whole", folder / "run-buffers", "--all")
     expect(" 0 differ" in said and "only in" not in said, f"{name}, imported: {said}")
+    if "shifted" in case:
+        result = program.call("checkpoint", "import", folder / "shifted", "--recipe", file, "-o", folder / "run-shifted")
+        expect(result.returncode == 5 and f"{folder / 'shifted'}, step 1: the master of " in result.stderr
+               and "has other values than the weight, by more than rounding" in result.stderr
+               and "save the checkpoint without that option" in result.stderr, f"{name}, shifted: {result}")
     common = folder / "buffers/iter_0000001/common.pt"
     state = torch.load(common, weights_only=False)
     state["args"].pipeline_model_parallel_size = 1

@@ -11,6 +11,10 @@
 
 namespace mh {
 
+/// The key of `CheckpointReader::arguments` with the reason why an optimizer's state is not read that
+/// the checkpoint has.
+constexpr const char* kUnreadState = "unread optimizer state";
+
 /// A box of a tensor, and where it lies in one of the inner checkpoint.
 struct AssembledPart {
   size_t source = 0;         ///< index in the inner checkpoint's tensors

@@ -231,13 +231,20 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
         show_recipe(read.resolved.recipe, RecipeFormat::toml, /*origins=*/true)
     );
   }
+  const std::string why =
+      imported.unread.empty()
+          ? ""
+          : "; " + imported.unread +
+                ": load it with Megatron-LM in the layout that saved it, and save it with "
+                "--dist-ckpt-optim-fully-reshardable";
   std::printf(
-      "%s: step %s, %s tensors of weights and %s of the optimizer's state, from %s%s\n",
+      "%s: step %s, %s tensors of weights and %s of the optimizer's state, from %s%s%s\n",
       to.c_str(),
       grouped(imported.step).c_str(),
       grouped(static_cast<int64_t>(imported.weights)).c_str(),
       grouped(static_cast<int64_t>(imported.state)).c_str(),
       imported.from.c_str(),
+      why.c_str(),
       imported.state > 0 ? "" : "; without it --resume cannot go on: begin a run with --weights"
   );
   return 0;

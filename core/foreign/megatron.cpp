@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -120,7 +121,11 @@ private:
     const auto [at, is_new] = found_.try_emplace(
         text,
         Found{
-            {{text, tensor.dtype, shape, tensor.is_weight && !text.starts_with("optimizer.")}, {}},
+            {{text,
+              tensor.dtype,
+              shape,
+              tensor.is_weight && !text.starts_with("optimizer.") && !is_bucket(text)},
+             {}},
             name.half.has_value()}
     );
     const AssembledTensor& other = at->second.assembled;
@@ -245,10 +250,14 @@ std::unique_ptr<CheckpointReader> open_torch_dist(Storage& storage, const Path& 
   auto stored = std::make_unique<DcpFolder>(storage, folder);
   std::vector<AssembledTensor> tensors = TorchDistTensors(*stored).take();
   std::string arguments = common_arguments(storage, folder);
-  for (AssembledTensor& state : states_of_buffers(
-           *stored, tensors, nlohmann::json::parse(arguments.empty() ? "{}" : arguments)
-       )) {
-    tensors.push_back(std::move(state));
+  nlohmann::json known = nlohmann::json::parse(arguments.empty() ? "{}" : arguments);
+  BufferStates states = states_of_buffers(*stored, tensors, known);
+  if (!states.tensors.empty()) {
+    std::erase_if(tensors, [](const auto& one) { return is_bucket(one.tensor.name); });
+    std::ranges::move(states.tensors, std::back_inserter(tensors));
+  } else if (!states.unread.empty()) {
+    known[kUnreadState] = "the optimizer's buffers (dp_reshardable) are not read: " + states.unread;
+    arguments = known.dump();
   }
   std::ranges::sort(tensors, {}, [](const AssembledTensor& one) { return one.tensor.name; });
   return std::make_unique<AssembledReader>(

@@ -1,5 +1,7 @@
 #include "core/foreign/megatron_names.hpp"
 
+#include "core/checkpoint/assembled.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -264,6 +266,9 @@ std::optional<size_t> megatron_split_dim(std::string_view name) {
 std::string megatron_arguments(const PickleValue& root) {
   nlohmann::json all = nlohmann::json::object();
   const auto add = [&all](std::string_view key, const PickleValue& value) {
+    if (key == kUnreadState) {
+      return; // ours
+    }
     if (value.is(PickleKind::boolean)) {
       all[std::string(key)] = value.integer != 0;
     } else if (value.is(PickleKind::integer)) {

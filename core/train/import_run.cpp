@@ -1,8 +1,10 @@
 #include "core/train/import_run.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/native.hpp"
+#include "core/foreign/master_beginnings.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
@@ -148,17 +150,23 @@ ImportedRun import_run(
   make_weights();
   const StoredByName stored(*weights);
   std::set<std::string> found;
+  MasterBeginnings beginnings;
   nlohmann::json arguments = nlohmann::json::object();
   WeightsWanted all = wanted;
   all.into = stored.parts(kMaster);
   all.also = [&](const CheckpointReader& saved, MappedSlices& ret_slices) {
     const auto maps = mapping_of(*session.architecture, saved.names());
     found = add_state_slices(saved, maps, stored, ret_slices);
+    beginnings = {};
+    for (const HfTensor& map : maps) {
+      beginnings.add(saved, map.theirs, ret_slices.slices);
+    }
     if (const std::string text = saved.arguments(); !text.empty()) {
       arguments = parse_json(text, saved.path().string());
     }
   };
   const GivenWeights given = load_weights(folder, session, host, all);
+  beginnings.require_alike(given.description);
   const std::optional<int64_t> step = given.step; // a damaged folder gives not the newest
   if (given.names == TensorNames::own) {
     make_weights(); // the parameters have been filled
@@ -171,6 +179,7 @@ ImportedRun import_run(
   std::vector<Slice> written = slices_of(*weights);
   ImportedRun imported{.from = given.description};
   if (!goes_on) {
+    imported.unread = arguments.value(kUnreadState, "");
     std::erase_if(written, [](const Slice& slice) { return slice.name.starts_with("optimizer."); });
   }
   for (const Slice& slice : written) {

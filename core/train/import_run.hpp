@@ -13,6 +13,7 @@ struct ImportedRun {
   int64_t step = 0;
   size_t weights = 0, state = 0; ///< tensors; no state: `--resume` cannot go on
   std::string from;              ///< "runs/megatron, step 100"
+  std::string unread{};          ///< why there is no state, where the checkpoint has one
 };
 
 /// Loads a folder's weights into a session of one rank, and what it has of master weights and of the

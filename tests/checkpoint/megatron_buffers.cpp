@@ -3,6 +3,7 @@
 
 #include "core/foreign/megatron_buffers.hpp"
 
+#include "core/checkpoint/assembled.hpp"
 #include "core/foreign/dcp.hpp"
 #include "core/foreign/megatron.hpp"
 #include "core/formats/pickle.hpp"
@@ -15,6 +16,7 @@
 #include <ATen/ops/full.h>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <map>
 
@@ -167,10 +169,25 @@ struct Buffered {
     CHECK(part.local.equal(model.at(name).narrow(0, 1, 2).narrow(1, 2, 3) + 0.25));
   }
 
-  bool is_known(const StateDict& tensors) {
-    return open(tensors)->find("optimizer.master.output_layer.weight") != nullptr;
+  /// The reason why buffers are not read; "" if they are.
+  std::string refusal(const StateDict& tensors) {
+    const auto saved = open(tensors);
+    const bool is_read = saved->find("optimizer.master.output_layer.weight") != nullptr;
+    const std::string why = nlohmann::json::parse(saved->arguments()).value(mh::kUnreadState, "");
+    CHECK(is_read == why.empty());
+    const size_t colon = why.find("not read: ");
+    return colon == std::string::npos ? why : why.substr(colon + 10);
   }
 };
+
+/// The same, each name changed where it is a buffer's.
+StateDict renamed(const StateDict& stored, std::string (*rename)(std::string name)) {
+  StateDict all;
+  for (const auto& [name, value] : stored) {
+    all[name.starts_with("optimizer.") ? rename(name) : name] = value;
+  }
+  return all;
+}
 
 } // namespace
 
@@ -200,28 +217,56 @@ TEST_CASE_FIXTURE(Buffered, "Transformer Engine has a norm in the linear layer a
   check();
 }
 
-TEST_CASE_FIXTURE(Buffered, "buffers of which the order or the ranks are unknown give nothing") {
-  CHECK(is_known(stored()));
+TEST_CASE_FIXTURE(Buffered, "buckets that were read are no tensors by themselves") {
+  const auto saved = open(renamed(stored(), [](std::string name) { return "chained_0." + name; }));
+  CHECK(saved->tensors().size() == model.size() * (1 + states.size()));
+}
+
+TEST_CASE_FIXTURE(Buffered, "buffers of another order give nothing") {
+  CHECK(refusal(stored()).empty());
   order = [](int64_t stage, int64_t stages) {
     std::vector<std::string> names = module_order(stage, stages);
     std::swap(names[1], names[7]); // two norms of different layers
     return names;
   };
-  CHECK_FALSE(is_known(stored()));
-  order = module_order;
+  CHECK(
+      refusal(stored()) ==
+      "where the master of \"decoder.layers.0.input_layernorm.weight\" should be, by the order of "
+      "modules, are other values than the weight's"
+  );
+}
+
+TEST_CASE_FIXTURE(Buffered, "buffers of other sizes give nothing") {
   StateDict longer = stored();
   for (auto& [name, value] : longer) {
     if (name.starts_with("optimizer.")) {
       value = at::cat({value, at::full({64}, 0.0F)});
     }
   }
-  CHECK_FALSE(is_known(longer));
-  StateDict of_experts;
-  for (const auto& [name, value] : stored()) {
-    of_experts[(name.starts_with("optimizer.") ? "chained_1." : "") + name] = value;
-  }
-  CHECK_FALSE(is_known(of_experts));
+  CHECK(
+      refusal(longer) == "what is known of the order of its modules does not give the sizes of the "
+                         "buffers of pipeline stage 0"
+  );
+}
+
+TEST_CASE_FIXTURE(Buffered, "buffers of unknown ranks give nothing") {
   const StateDict one = stored();
   tensor = 2; // the arguments say so
-  CHECK_FALSE(is_known(one));
+  CHECK(
+      refusal(one) ==
+      "there are buffers of 1 model-parallel ranks, and by the saved arguments there "
+      "were 2"
+  );
+}
+
+TEST_CASE_FIXTURE(Buffered, "buffers of several number formats, or unknown ones, give nothing") {
+  const StateDict mixed = renamed(stored(), [](std::string name) {
+    const size_t at = name.ends_with(".param") ? name.find("torch.float32") : std::string::npos;
+    return at == std::string::npos ? name : name.replace(at, 13, "torch.uint8");
+  });
+  CHECK(refusal(mixed) == "its weights have several number formats");
+  const StateDict unknown = renamed(stored(), [](std::string name) {
+    return name.replace(name.find("gbuf_idx_0."), 11, "");
+  });
+  CHECK(refusal(unknown).ends_with("is no bucket of a buffer that is known"));
 }

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import queue
 import warnings
 
 import torch
@@ -29,8 +30,9 @@ class Processor(torch.overrides.TorchFunctionMode):
         return function(*arguments, **named)
 
 
-def start(rank=0, world=1, meet=None, tensor=1):
-    """Makes this process a rank of Megatron; `meet` is a file that all ranks name."""
+def start(rank=0, world=1, meet=None, tensor=1, **sizes):
+    """Makes this process a rank of Megatron; `meet` is a file that all ranks name, `sizes` are further ones of its
+    initialize_model_parallel."""
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
     torch.Tensor.cuda = lambda self, *_, **__: self
@@ -54,19 +56,21 @@ def start(rank=0, world=1, meet=None, tensor=1):
     DotProductAttention.__init__ = with_channels
     multi_latent_attention.HAVE_TE = False  # it asks for what it imported, which may be None
     from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
 
-    parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor)
+    filesystem_async._results_queue = queue.Queue()  # else a process of its own, which a save that waits does not need
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor, **sizes)
     tensor_parallel.random.initialize_rng_tracker()
     tensor_parallel.random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
 
-def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=False, **fields):
-    """A GPTModel of megatron-core's own layers with random values in every parameter."""
+def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, part=None, **fields):
+    """A GPTModel of megatron-core's own layers with random values in every parameter; `part` says which of a pipeline's."""
     from megatron.core.transformer.moe import moe_utils
 
     moe_utils.te_general_gemm = None  # a name that it has only with Transformer Engine
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec, get_gpt_mtp_block_spec
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
     given = dict(num_layers=3, hidden_size=48, num_attention_heads=4, use_cpu_initialization=True, hidden_dropout=0.0,
@@ -74,13 +78,18 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
                  persist_layer_norm=False, gradient_accumulation_fusion=False, perform_initialization=True)
     is_latent = fields.get("multi_latent_attention", False)
     config = (MLATransformerConfig if is_latent else TransformerConfig)(**(given | fields))
-    spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=False,
-                                    qk_layernorm=config.qk_layernorm, normalization=config.normalization,
-                                    multi_latent_attention=is_latent)
+    part = part or {}
+    stage = part.get("vp_stage")
+    if isinstance(config.moe_layer_freq, list):  # layers differ
+        spec = get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=stage)
+    else:
+        spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=False,
+                                        qk_layernorm=config.qk_layernorm, normalization=config.normalization,
+                                        multi_latent_attention=is_latent)
+    predicting = get_gpt_mtp_block_spec(config, spec, False, vp_stage=stage) if config.mtp_num_layers else None
     model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=vocab, max_sequence_length=seq,
-                     position_embedding_type="learned_absolute" if learned else "rope",
-                     mtp_block_spec=get_gpt_mtp_block_spec(config, spec, False) if config.mtp_num_layers else None,
-                     share_embeddings_and_output_weights=tied)
+                     position_embedding_type="learned_absolute" if learned else "rope", mtp_block_spec=predicting,
+                     share_embeddings_and_output_weights=tied, **part)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

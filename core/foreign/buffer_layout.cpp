@@ -200,6 +200,9 @@ private:
     });
     const int64_t dense = b.tensor * b.pipeline;
     const int64_t experts = b.expert_tensor * b.expert * b.pipeline;
+    const bool has_experts = is_range(b.experts, experts) && experts_ > 0 &&
+                             experts_ % b.expert == 0 &&
+                             b.expert_tensor * b.expert <= std::ssize(b.experts);
     if (!is_range(b.dense, dense) || std::ssize(b.dense) != dense) {
       ret_problem = "there are buffers of " + std::to_string(b.dense.size()) +
                     " model-parallel ranks, and by the saved arguments there were " +
@@ -208,7 +211,7 @@ private:
       ret_problem = "pipeline stages have different numbers of buffers";
     } else if (layers_ > std::ssize(weights_)) {
       ret_problem = "there are fewer weights than layers";
-    } else if (!b.experts.empty() && (!is_range(b.experts, experts) || experts_ == 0 || experts_ % b.expert != 0 || b.expert_tensor * b.expert > std::ssize(b.experts))) {
+    } else if (!b.experts.empty() && !has_experts) {
       ret_problem = "experts have buffers of " + std::to_string(b.experts.size()) +
                     " model-parallel ranks, and by the saved arguments there were " +
                     std::to_string(experts);

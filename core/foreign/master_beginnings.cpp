@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMasterElements = 64;
 constexpr double kMostRounding = 0.25; ///< share of the norm; FP8 rounds by a sixteenth
+constexpr double kMostVanished = 1e-5; ///< norm of numbers that are 0 in FP16
 
 } // namespace
 
@@ -42,7 +43,7 @@ void MasterBeginnings::add(
 void MasterBeginnings::require_alike(const std::string& from) const {
   for (const Beginning& one : all_) {
     const double off = (one.weight - one.master).norm().item<double>();
-    if (!(off <= kMostRounding * one.weight.norm().item<double>())) {
+    if (!(off <= kMostVanished + kMostRounding * one.weight.norm().item<double>())) {
       throw Error(
           from + ": the master of " + printable(one.name) +
               " has other values than the weight, by more than rounding",

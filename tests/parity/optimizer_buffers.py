@@ -239,9 +239,10 @@ def compare(name, case, folder):
 def rows():
     """The rows of the table in docs/checkpoints.md that this test proves."""
     text = (pathlib.Path(__file__).parents[2] / "docs/checkpoints.md").read_text()
-    for what in ("experts with expert parallelism", "virtual pipeline, uneven stages or a layout of its own",
-                 "latent attention, multi-token prediction, tied embeddings in a pipeline"):
-        row = f"Megatron-LM `torch_dist`, `dp_reshardable`: {what} | `checkpoint import --recipe` | all bits of moments and masters"
+    imported, compared = "`checkpoint import --recipe`", "`checkpoint diff` with the same in `fully_reshardable`"
+    for what, how in (("experts with expert parallelism", imported), ("virtual pipeline, uneven stages, tied embeddings", imported),
+                      ("a layout of its own, latent attention, multi-token prediction", compared)):
+        row = f"Megatron-LM `torch_dist`, `dp_reshardable`: {what} | {how} | all bits of moments and masters"
         expect(f"| {row} |\n" in text, f"docs/checkpoints.md has no row {row}")
 
 

@@ -377,7 +377,8 @@ private:
   void escape() {
     if (const auto set = read_set()) {
       const std::string ranges = set->ranges();
-      result_ += in_class_ ? ranges : "[" + ranges + "]";
+      const bool folds = in_class_ || dialect_ == Dialect::rust; // not alone in Oniguruma's (?i)
+      result_ += in_class_ ? ranges : (folds ? "[" : "(?-i:[") + ranges + (folds ? "]" : "])");
       return;
     }
     const char letter = rest_.size() > 1 ? rest_[1] : '\0';

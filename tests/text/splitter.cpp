@@ -179,6 +179,8 @@ TEST_CASE("scripts by their names, and the ends of words") {
       doctest::Contains("\"Klingon\" of characters")
   );
   CHECK(cut(R"(\d{1,3}(?=(?:\d{3})*\b))", "1234567 12") == Words{"1", "234", "567", " ", "12"});
+  CHECK(cut(R"((?i:\p{Ll}))", "aBc") == Words{"a", "B", "c"}); // in brackets both cases match
+  CHECK(cut(R"((?i:[\p{Ll}]+))", "aBc") == Words{"aBc"});
   CHECK(cut(R"(\B)", "a\u00e9 -") == Words{"a", "\u00e9 ", "-"});
 }
 

@@ -1,8 +1,9 @@
 // The chunked form of Mamba-2's recurrence: what the recurrence gives token by token, and all its
-// gradients, for chunks of any size, packed documents, several runs of tokens.
+// gradients, for chunks of any size, packed documents, several runs of tokens; and bf16.
 
 #include "plugins/models/hybrid/scan.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
@@ -34,15 +35,15 @@ at::Tensor normal(std::vector<int64_t> sizes, at::ScalarType type) {
 }
 
 /// Leaves of the graph: x, dt, log_decay, b, c.
-std::vector<at::Tensor> leaves(at::ScalarType type) {
+std::vector<at::Tensor> leaves(at::ScalarType type, int64_t dim = kDim, int64_t state = kState) {
   at::Tensor dt = at::rand({kSeq, kBatch, kHeads}, at::kDouble);
   at::Tensor decay = dt.mul(-3);
   return {
-      normal({kSeq, kBatch, kHeads, kDim}, type),
+      normal({kSeq, kBatch, kHeads, dim}, type),
       dt.to(type).requires_grad_(),
       decay.to(type).requires_grad_(),
-      normal({kSeq, kBatch, kGroups, kState}, type),
-      normal({kSeq, kBatch, kGroups, kState}, type)};
+      normal({kSeq, kBatch, kGroups, state}, type),
+      normal({kSeq, kBatch, kGroups, state}, type)};
 }
 
 /// Documents begin at other tokens in each sample, twice one after the other.  bool [S, B]
@@ -57,7 +58,7 @@ at::Tensor token_by_token(const std::vector<at::Tensor>& in, const at::Tensor& s
   const auto of_heads = [](const at::Tensor& x) {
     return x.repeat_interleave(kHeads / kGroups, 1); // [B, H, N]
   };
-  at::Tensor h = at::zeros({kBatch, kHeads, kDim, kState}, in[0].options());
+  at::Tensor h = at::zeros({kBatch, kHeads, in[0].size(3), in[3].size(3)}, in[0].options());
   std::vector<at::Tensor> rows;
   for (const int64_t t : c10::irange(kSeq)) {
     if (starts.defined()) {
@@ -140,6 +141,59 @@ TEST_CASE("by chunks it is what it is token by token, and so are all gradients")
       }
     }
   }
+}
+
+TEST_CASE("bf16: as far from the recurrence as its rounding, with its own products or float32's") {
+  at::manual_seed(3);
+  for (const auto& [dim, state] : {std::pair(kDim, kState), std::pair(32L, 64L)}) {
+    const auto exact = leaves(at::kDouble, dim, state);
+    std::vector<at::Tensor> in, same; // the second in float64, of what bf16 leaves of the first
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const bool of_head = i == 1 || i == 2;
+      const at::Tensor narrow = exact[i].detach().to(of_head ? at::kFloat : at::kBFloat16);
+      in.push_back(narrow.clone().requires_grad_());
+      same.push_back(narrow.to(at::kDouble).requires_grad_());
+    }
+    for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+      const at::Tensor expected = token_by_token(same, starts);
+      const auto expected_gradients = gradients(expected, same);
+      for (const int64_t size : {1, 5, 64}) {
+        CAPTURE(dim);
+        CAPTURE(size);
+        const at::Tensor y = by_chunks(in, starts, size);
+        CHECK((y.scalar_type() == at::kFloat));
+        CHECK(difference(y, expected) < 1e-2);
+        const auto found = gradients(y, in);
+        for (size_t i = 0; i < in.size(); ++i) {
+          CAPTURE(i);
+          CHECK((found[i].scalar_type() == in[i].scalar_type()));
+          CHECK(difference(found[i], expected_gradients[i]) < 1e-2);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("threads change no bit") {
+  at::manual_seed(4);
+  const int threads = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    auto in = leaves(type, 32, 64);
+    in[1] = in[1].detach().to(at::kFloat).requires_grad_();
+    in[2] = in[2].detach().to(at::kFloat).requires_grad_();
+    std::vector<std::vector<at::Tensor>> runs;
+    for (const int count : {1, 3}) {
+      at::set_num_threads(count);
+      const at::Tensor y = by_chunks(in, starts_of_samples(), 4);
+      runs.push_back(gradients(y, in));
+      runs.back().push_back(y);
+    }
+    for (size_t i = 0; i < runs[0].size(); ++i) {
+      CAPTURE(i);
+      CHECK(runs[0][i].equal(runs[1][i]));
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("decays of any strength neither overflow nor turn into NaN") {

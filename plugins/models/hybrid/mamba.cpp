@@ -98,7 +98,8 @@ at::Tensor Mamba::forward(const at::Tensor& x, StepContext& context) const {
       .log_decay = dt * a_log_->value.to(wide).exp().neg(),
       .b = mixed[1].unflatten(-1, {-1, spec_.state}), // [S, B, G, N]
       .c = mixed[2].unflatten(-1, {-1, spec_.state}),
-      .starts = starts_of(documents, runs)};
+      .starts = starts_of(documents, runs),
+      .target = context.mode().target};
   const auto chunks = chunk_rows(runs, context.mode().tokens_apart ? 1 : spec_.chunk);
   const auto [decays, updates] = chunk_updates(in, chunks);
   const at::Tensor y = chunk_outputs(in, states_.before(decays, updates, context), chunks);

@@ -1,5 +1,7 @@
 #include "scan.hpp"
 
+#include "scan_cpu.hpp"
+
 #include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -132,21 +134,130 @@ private:
   }
 };
 
-ScanInputs inputs_of(const variable_list& saved) {
-  return {saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]};
-}
-
 /// Gradients of the inputs that a Function reads, of `in`'s shapes and dtypes.
 ScanInputs gradients_of(const ScanInputs& in) {
   const auto like = [](const at::Tensor& x) {
     return at::empty_like(x, at::MemoryFormat::Contiguous);
   };
-  return {like(in.x), like(in.dt), like(in.log_decay), like(in.b), like(in.c), {}};
+  return {like(in.x), like(in.dt), like(in.log_decay), like(in.b), like(in.c), {}, in.target};
+}
+
+/// The four functions of scan_cpu.hpp, made of LibTorch's operations: for float64, and for other
+/// devices.
+void plain_updates(
+    const ScanInputs& in,
+    const std::vector<TokenRun>& chunks,
+    const at::Tensor& decays,
+    const at::Tensor& updates
+) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ScanChunk chunk(in, chunks[i]);
+    const auto index = static_cast<int64_t>(i);
+    decays[index].copy_(chunk.from_state()[-1]);
+    const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
+    at::Tensor update = chunk.state_by_group(updates[index]);
+    at::bmm_out(update, chunk.by_group(left).transpose(1, 2), chunk.b);
+  }
+}
+
+void plain_updates_backward(
+    const ScanInputs& in,
+    const std::vector<TokenRun>& chunks,
+    const at::Tensor& decays,
+    const at::Tensor& ddecays,
+    const at::Tensor& dupdates,
+    const ScanInputs& d
+) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ScanChunk chunk(in, chunks[i]);
+    const auto index = static_cast<int64_t>(i);
+    const at::Tensor dupdate = chunk.state_by_group(dupdates[index].contiguous());
+    const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
+    const at::Tensor left = chunk.xdt * to_end;
+    chunk.write(d.b, at::bmm(chunk.by_group(left), dupdate));
+    at::Tensor dxdt = at::empty_like(left); // first of what is left of x dt
+    at::Tensor by_group = chunk.by_group(dxdt);
+    at::bmm_out(by_group, chunk.b, dupdate.transpose(1, 2));
+    dxdt.mul_(to_end);
+    const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
+    const at::Tensor dsince = ddt * chunk.dt; // gradient of to_end, times to_end
+    const at::Tensor total = dsince.sum(0) + ddecays[index] * decays[index];
+    dsince.neg_();
+    dsince[-1].add_(total);
+    chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+    chunk.of(d.dt).copy_(ddt);
+    chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+  }
+}
+
+void plain_outputs(
+    const ScanInputs& in,
+    const std::vector<TokenRun>& chunks,
+    const at::Tensor& states,
+    const at::Tensor& y
+) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ScanChunk chunk(in, chunks[i]);
+    const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
+    at::Tensor by_group = chunk.by_group(rows);
+    const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
+    at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
+    rows.mul_(chunk.from_state().unsqueeze(-1));
+    const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
+    at::Tensor by_head = ScanChunk::by_head(rows);
+    const at::Tensor matrix = chunk.between();
+    chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
+    by_head.baddbmm_(matrix, ScanChunk::by_head(chunk.xdt));
+  }
+}
+
+void plain_outputs_backward(
+    const ScanInputs& in,
+    const std::vector<TokenRun>& chunks,
+    const at::Tensor& states,
+    const at::Tensor& y,
+    const at::Tensor& dy,
+    const at::Tensor& dstates,
+    const ScanInputs& d
+) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ScanChunk chunk(in, chunks[i]);
+    const auto index = static_cast<int64_t>(i);
+    const at::Tensor drows = chunk.of(dy), dheads = ScanChunk::by_head(drows);
+
+    // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
+    const at::Tensor matrix = chunk.between();
+    const at::Tensor dmatrix =
+        at::bmm(dheads, ScanChunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
+    const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
+    chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
+    at::Tensor dxdt = at::empty_like(chunk.xdt);
+    at::Tensor by_head = ScanChunk::by_head(dxdt);
+    at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
+    at::Tensor dc = at::bmm(dscores, chunk.b);
+    chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
+
+    // Through the state before the chunk: y = from_state * (state c).
+    const at::Tensor read = chunk.by_group(drows * chunk.from_state().unsqueeze(-1));
+    dc.baddbmm_(read, chunk.state_by_group(states[index]));
+    chunk.write(d.c, dc);
+    at::Tensor dstate = chunk.state_by_group(dstates[index]);
+    at::bmm_out(dstate, read.transpose(1, 2), chunk.c);
+
+    // A decay up to token t is in all that t reads, which is dy y; one up to token s is, inverted,
+    // in all that others read of s, which is dxdt x dt.
+    const at::Tensor ddt = (dxdt * chunk.x).sum(-1); // [Q, B, H]
+    const at::Tensor dsince = (drows * chunk.of(y)).sum(-1) - ddt * chunk.dt;
+    chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+    chunk.of(d.dt).copy_(ddt);
+    chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+  }
 }
 
 struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
   struct Saved {
     std::vector<TokenRun> chunks;
+    at::DeviceType target;
   };
 
   static variable_list forward(
@@ -156,58 +267,35 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
       const at::Tensor& log_decay,
       const at::Tensor& b,
       const std::optional<at::Tensor>& starts,
+      at::DeviceType target,
       const std::vector<TokenRun>& chunks
   ) {
-    const ScanInputs in{x, dt, log_decay, b, b, starts.value_or(at::Tensor())};
+    const ScanInputs in{x, dt, log_decay, b, b, starts.value_or(at::Tensor()), target};
     const auto count = static_cast<int64_t>(chunks.size());
     const int64_t batch = x.size(1), heads = x.size(2);
     const at::Tensor decays = at::empty({count, batch, heads}, dt.options());
     const at::Tensor updates = at::empty({count, batch, heads, x.size(3), b.size(3)}, dt.options());
-    for (int64_t i = 0; i < count; ++i) {
-      const ScanChunk chunk(in, chunks[static_cast<size_t>(i)]);
-      decays[i].copy_(chunk.from_state()[-1]);
-      const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
-      at::Tensor update = chunk.state_by_group(updates[i]);
-      at::bmm_out(update, chunk.by_group(left).transpose(1, 2), chunk.b);
-    }
+    (fits_cpu_scan(in) ? cpu_updates : plain_updates)(in, chunks, decays, updates);
     ctx->save_for_backward({x, dt, log_decay, b, in.starts, decays});
-    save(ctx, Saved{chunks});
+    save(ctx, Saved{chunks, target});
     return {decays, updates};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const ScanInputs in{saved[0], saved[1], saved[2], saved[3], saved[3], saved[4]};
-    const at::Tensor& decays = saved[5];
-    const auto& chunks = get_saved<Saved>(ctx).chunks;
-    ScanInputs d = gradients_of(in);
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      const ScanChunk chunk(in, chunks[i]);
-      const auto index = static_cast<int64_t>(i);
-      const at::Tensor dupdate = chunk.state_by_group(gradients[1][index].contiguous());
-      const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
-      const at::Tensor left = chunk.xdt * to_end;
-      chunk.write(d.b, at::bmm(chunk.by_group(left), dupdate));
-      at::Tensor dxdt = at::empty_like(left); // first of what is left of x dt
-      at::Tensor by_group = chunk.by_group(dxdt);
-      at::bmm_out(by_group, chunk.b, dupdate.transpose(1, 2));
-      dxdt.mul_(to_end);
-      const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
-      const at::Tensor dsince = ddt * chunk.dt; // gradient of to_end, times to_end
-      const at::Tensor total = dsince.sum(0) + gradients[0][index] * decays[index];
-      dsince.neg_();
-      dsince[-1].add_(total);
-      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
-      chunk.of(d.dt).copy_(ddt);
-      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
-    }
-    return {d.x, d.dt, d.log_decay, d.b, at::Tensor(), at::Tensor()};
+    const auto& [chunks, target] = get_saved<Saved>(ctx);
+    const ScanInputs in{saved[0], saved[1], saved[2], saved[3], saved[3], saved[4], target};
+    const ScanInputs d = gradients_of(in);
+    (fits_cpu_scan(in) ? cpu_updates_backward : plain_updates_backward
+    )(in, chunks, saved[5], gradients[0], gradients[1], d);
+    return {d.x, d.dt, d.log_decay, d.b, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
   struct Saved {
     std::vector<TokenRun> chunks;
+    at::DeviceType target;
   };
 
   static at::Tensor forward(
@@ -219,69 +307,29 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
       const at::Tensor& c,
       const std::optional<at::Tensor>& starts,
       const at::Tensor& states,
+      at::DeviceType target,
       const std::vector<TokenRun>& chunks
   ) {
-    const ScanInputs in{x, dt, log_decay, b, c, starts.value_or(at::Tensor())};
+    const ScanInputs in{x, dt, log_decay, b, c, starts.value_or(at::Tensor()), target};
     at::Tensor y = at::empty(x.sizes(), dt.options());
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      const ScanChunk chunk(in, chunks[i]);
-      const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
-      at::Tensor by_group = chunk.by_group(rows);
-      const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
-      at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
-      rows.mul_(chunk.from_state().unsqueeze(-1));
-      const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
-      at::Tensor by_head = ScanChunk::by_head(rows);
-      const at::Tensor matrix = chunk.between();
-      chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
-      by_head.baddbmm_(matrix, ScanChunk::by_head(chunk.xdt));
-    }
+    (fits_cpu_scan(in) ? cpu_outputs : plain_outputs)(in, chunks, states, y);
     ctx->save_for_backward({x, dt, log_decay, b, c, in.starts, states, y});
-    save(ctx, Saved{chunks});
+    save(ctx, Saved{chunks, target});
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const ScanInputs in = inputs_of(saved);
+    const auto& [chunks, target] = get_saved<Saved>(ctx);
+    const ScanInputs in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], target};
     const at::Tensor &states = saved[kInputs], &y = saved[kInputs + 1];
     const at::Tensor dy = gradients[0].contiguous();
-    const auto& chunks = get_saved<Saved>(ctx).chunks;
-    ScanInputs d = gradients_of(in);
-    at::Tensor dstates = at::empty_like(states);
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      const ScanChunk chunk(in, chunks[i]);
-      const auto index = static_cast<int64_t>(i);
-      const at::Tensor drows = chunk.of(dy), dheads = ScanChunk::by_head(drows);
-
-      // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
-      const at::Tensor matrix = chunk.between();
-      const at::Tensor dmatrix =
-          at::bmm(dheads, ScanChunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
-      const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
-      chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
-      at::Tensor dxdt = at::empty_like(chunk.xdt);
-      at::Tensor by_head = ScanChunk::by_head(dxdt);
-      at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
-      at::Tensor dc = at::bmm(dscores, chunk.b);
-      chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
-
-      // Through the state before the chunk: y = from_state * (state c).
-      const at::Tensor read = chunk.by_group(drows * chunk.from_state().unsqueeze(-1));
-      dc.baddbmm_(read, chunk.state_by_group(states[index]));
-      chunk.write(d.c, dc);
-      at::Tensor dstate = chunk.state_by_group(dstates[index]);
-      at::bmm_out(dstate, read.transpose(1, 2), chunk.c);
-
-      // A decay up to token t is in all that t reads, which is dy y; one up to token s is, inverted,
-      // in all that others read of s, which is dxdt x dt.
-      const at::Tensor ddt = (dxdt * chunk.x).sum(-1); // [Q, B, H]
-      const at::Tensor dsince = (drows * chunk.of(y)).sum(-1) - ddt * chunk.dt;
-      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
-      chunk.of(d.dt).copy_(ddt);
-      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
-    }
-    return {d.x, d.dt, d.log_decay, d.b, d.c, at::Tensor(), dstates, at::Tensor()};
+    const ScanInputs d = gradients_of(in);
+    at::Tensor dstates = at::empty_like(states, at::MemoryFormat::Contiguous);
+    (fits_cpu_scan(in) ? cpu_outputs_backward : plain_outputs_backward
+    )(in, chunks, states, y, dy, dstates, d);
+    const at::Tensor none;
+    return {d.x, d.dt, d.log_decay, d.b, d.c, none, dstates, none, none};
   }
 };
 
@@ -302,14 +350,14 @@ std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size
 std::pair<at::Tensor, at::Tensor>
 chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks) {
   const auto made =
-      ChunkUpdates::apply(in.x, in.dt, in.log_decay, in.b, optional(in.starts), chunks);
+      ChunkUpdates::apply(in.x, in.dt, in.log_decay, in.b, optional(in.starts), in.target, chunks);
   return {made[0], made[1]};
 }
 
 at::Tensor
 chunk_outputs(const ScanInputs& in, const at::Tensor& states, const std::vector<TokenRun>& chunks) {
   return ChunkOutputs::apply(
-      in.x, in.dt, in.log_decay, in.b, in.c, optional(in.starts), states, chunks
+      in.x, in.dt, in.log_decay, in.b, in.c, optional(in.starts), states, in.target, chunks
   );
 }
 

@@ -24,9 +24,11 @@ namespace mh::hybrid {
 /// Shapes:  x [seq, batch, heads, dim]; dt, log_decay [seq, batch, heads]; b, c [seq, batch,
 ///          groups, state]; starts bool [seq, batch]: tokens that begin a document, which nothing
 ///          of those before reaches; undefined where there are none
-/// Dtype:   x, b, c any float; dt, log_decay float32, or float64 if x is; computed in theirs
+/// Dtype:   x, b, c any float; dt, log_decay float32, or float64 if x is; computed in theirs, but
+///          bf16 is multiplied as bf16, summed in float32, on a CPU that has instructions for it
 struct ScanInputs {
   at::Tensor x, dt, log_decay, b, c, starts;
+  at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
 };
 
 /// The rows of chunks of at most `size` tokens; each of the runs begins with a chunk.

@@ -14,7 +14,6 @@
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 #include "megahost/error.hpp"
-#include "megahost/indexed_dataset.hpp"
 #include "megahost/shuffle.hpp"
 
 #include <unistd.h>
@@ -54,6 +53,24 @@ constexpr std::array<ChatTemplate, 2> kChatTemplates{{
      "",
      true},
 }};
+
+/// Encoders of the parts of a conversation.
+struct TurnEncoders {
+  TurnEncoders(const Tokenizer& tokenizer, const ChatTemplate& chat)
+      : first(tokenizer, "", chat.after_role, "a")
+      , next(tokenizer, chat.end, chat.after_role, "a")
+      , answer(
+            tokenizer,
+            std::string(chat.before_role) + "assistant" + chat.after_role,
+            chat.end,
+            "\na"
+        )
+      , last(tokenizer, chat.end, "", "") {}
+
+  text::PartEncoder first, next; // up to an assistant's answer
+  text::PartEncoder answer;
+  text::PartEncoder last; // behind the last answer
+};
 
 /// An item that was read: a block, or the reason why a file cannot be read further.
 struct ReadItem {
@@ -100,6 +117,7 @@ private:
   const ChatTemplate* chat_ = nullptr;
   std::vector<std::string> streams_; // what becomes a corpus of its own: "text_document"
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<TurnEncoders> turns_; // if documents are conversations
   std::vector<DocumentFile> files_;
   bool skips_, replaces_;
   uint64_t vocabulary_ = 0; // hash of the tokens
@@ -194,7 +212,8 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
   );
   for (const DocumentFile& file : files_) {
     std::error_code failure;
-    if (file.bytes == 0 && std::filesystem::is_regular_file(file.path, failure)) {
+    if (file.bytes == 0 && !is_compressed_name(file.path) &&
+        std::filesystem::is_regular_file(file.path, failure)) {
       std::fprintf(stderr, "warning: %s is empty\n", name_of(file).c_str());
     }
   }
@@ -212,6 +231,9 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
         "give --tokenizer byte (every byte a token), --tokenizer gpt2 with its files, or --recipe "
         "FILE"
     );
+  }
+  if (chat_ != nullptr) {
+    turns_.emplace(*tokenizer_, *chat_);
   }
   if (invocation.has("--append-eod") && !tokenizer_->end_of_document()) {
     throw Error(
@@ -326,11 +348,11 @@ Preparation::encode(const std::vector<std::string>& texts, const DocumentBlock& 
   return encoded;
 }
 
-/// The tokens of a conversation, and for each a 1 where its loss counts, else a 0.
+/// The tokens of a conversation, and for each a 1 where its loss counts, else a 0. What generation
+/// reads, up to the assistant's turn, and what it writes are tokenised on their own.
 std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& texts) const {
   std::vector<Encoded> streams(2);
-  const auto add = [&](const std::string& text, bool trained) {
-    const std::vector<int32_t> ids = tokenizer_->encode(text);
+  const auto add = [&](const std::vector<int32_t>& ids, bool trained) {
     streams[0].ids.insert(streams[0].ids.end(), ids.begin(), ids.end());
     streams[1].ids.insert(streams[1].ids.end(), ids.size(), trained ? 1 : 0);
   };
@@ -340,8 +362,8 @@ std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& te
     const std::string said(chat_->trims ? trimmed(texts[i + 1]) : std::string_view(texts[i + 1]));
     untrained += chat_->before_role + texts[i] + chat_->after_role;
     if (texts[i] == "assistant") {
-      add(untrained, false);
-      add(said + chat_->end, true);
+      add((trains ? turns_->next : turns_->first).encode(untrained), false);
+      add(turns_->answer.encode(said + chat_->end), true);
       trains = true;
       untrained = chat_->between;
     } else {
@@ -355,7 +377,7 @@ std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& te
         exit_code::data
     );
   }
-  add(untrained, false);
+  add(turns_->last.encode(untrained), false);
   if (invocation_.has("--append-eod") && !streams[0].ids.empty()) {
     streams[0].ids.push_back(*tokenizer_->end_of_document());
     streams[1].ids.push_back(0);
@@ -506,8 +528,7 @@ void Preparation::report() const {
   std::string paths;
   for (const std::string& stream : streams_) {
     const std::string prefix = shards_->prefix(stream);
-    const IndexedDataset corpus(prefix);
-    say_corpus(prefix, corpus.documents(), corpus.tokens());
+    say_corpus(prefix, done_.documents, shards_->tokens_of(stream));
     if (stream.ends_with("_loss")) {
       continue; // found by the name of the other
     }

@@ -42,6 +42,11 @@ std::string CorpusShards::prefix(const std::string& stream) const {
   return output_ + "_" + stream;
 }
 
+uint64_t CorpusShards::tokens_of(const std::string& stream) const {
+  const auto at = std::ranges::find(streams_, stream) - streams_.begin();
+  return sizes_[static_cast<size_t>(at)] / type_.bytes;
+}
+
 Path CorpusShards::index(uint64_t number, const std::string& stream) const {
   return folder_ / (std::to_string(number) + "_" + stream + ".idx");
 }

@@ -36,6 +36,9 @@ public:
 
   [[nodiscard]] std::string prefix(const std::string& stream) const;
 
+  /// Tokens of a stream in all shards that were ended.
+  [[nodiscard]] uint64_t tokens_of(const std::string& stream) const;
+
   /// Tells the options and the input that was read before a place from others.
   using Signature = std::function<std::string(const DocumentPlace& place)>;
 

@@ -165,6 +165,13 @@ LocalCopies::Objects LocalCopies::find(Storage& storage, const Path& path, Copie
   if (names.empty()) {
     list_below(storage, path, name, reader, names);
   }
+  if (names.empty() && name.find_first_of("*?[") != std::string::npos) {
+    throw Error(
+        path.string() + " is a pattern, and there are none in stores",
+        "name an object, or a folder: all below it is read",
+        exit_code::data
+    );
+  }
   if (names.empty()) {
     throw Error(
         "there is nothing at " + path.string() +
@@ -201,7 +208,11 @@ Path LocalCopies::copy(Storage& storage, const std::string& path, CopiedFor read
   if (known.empty()) {
     const Objects objects = find(storage, asked, reader);
     const Path copy = place_of(asked, objects);
-    if (!use(copy, objects)) {
+    if (use(copy, objects)) {
+      if (const auto alone = HeldFile::take(options_.folder / kLock, HeldFile::As::if_free)) {
+        (void)remove_unused(0); // the limit may be lower than it was
+      }
+    } else {
       const auto fetches = hold_folder(asked);
       if (!use(copy, objects)) { // else another process has fetched it meanwhile
         make_room(asked, bytes_of(objects));
@@ -256,26 +267,15 @@ bool LocalCopies::use(const Path& copy, const Objects& objects) {
 /// Gone for all who look for it, and then removed.
 void LocalCopies::discard(const Path& copy) {
   const Path aside = options_.folder / kRemoved;
+  if (options_.files.kind(aside) != FileSystem::Kind::none) {
+    remove_tree(options_.files, aside); // left by a process that was killed
+  }
   options_.files.rename(copy, aside);
   remove_tree(options_.files, aside);
 }
 
-void LocalCopies::make_room(const std::string& path, uint64_t bytes) {
-  const std::string place = options_.folder.string();
-  if (bytes > options_.limit) {
-    throw Error(
-        path + " takes " + size_text(bytes) + ", and all copies in " + place + " may take " +
-            size_text(options_.limit),
-        "raise data.cache_limit, or copy it to a disk yourself and name that",
-        exit_code::data
-    );
-  }
-  for (const char* left : {kFetching, kRemoved}) {
-    if (options_.files.kind(options_.folder / left) != FileSystem::Kind::none) {
-      remove_tree(options_.files, options_.folder / left);
-    }
-  }
-
+/// Removes copies that no process uses, until so many bytes fit; returns the bytes of those left.
+uint64_t LocalCopies::remove_unused(uint64_t bytes) {
   struct Copy {
     fs::file_time_type used;
     Path path;
@@ -303,6 +303,25 @@ void LocalCopies::make_room(const std::string& path, uint64_t bytes) {
       sum -= copy.bytes;
     }
   }
+  return sum;
+}
+
+void LocalCopies::make_room(const std::string& path, uint64_t bytes) {
+  const std::string place = options_.folder.string();
+  if (bytes > options_.limit) {
+    throw Error(
+        path + " takes " + size_text(bytes) + ", and all copies in " + place + " may take " +
+            size_text(options_.limit),
+        "raise data.cache_limit, or copy it to a disk yourself and name that",
+        exit_code::data
+    );
+  }
+  if (const Path left = options_.folder / kFetching;
+      options_.files.kind(left) != FileSystem::Kind::none) {
+    remove_tree(options_.files, left);
+  }
+
+  const uint64_t sum = remove_unused(bytes);
   if (sum + bytes > options_.limit) {
     throw Error(
         path + " takes " + size_text(bytes) + ", and of the " + size_text(options_.limit) +

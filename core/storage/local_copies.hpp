@@ -74,6 +74,7 @@ private:
   [[nodiscard]] Path place_of(const std::string& path, const Objects& objects) const;
   [[nodiscard]] std::optional<HeldFile> hold_folder(const std::string& path);
   [[nodiscard]] bool use(const Path& copy, const Objects& objects);
+  uint64_t remove_unused(uint64_t bytes);
   void make_room(const std::string& path, uint64_t bytes);
   void discard(const Path& copy);
   void fetch(Storage& storage, const std::string& path, const Objects& objects, const Path& copy);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace mh::text {
 
@@ -48,23 +49,56 @@ size_t end_of_paragraph(std::string_view text) {
   return end == 0 ? std::string_view::npos : end;
 }
 
+namespace {
+
+/// The tokens of a text that goes on.
+std::vector<int32_t> tokens_before(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> ids = tokenizer.encode(text + "a");
+  const std::vector<int32_t> others = tokenizer.encode(text + "b");
+  const size_t most = std::max<size_t>(ids.size(), 1) - 1; // where "a" and "b" are both unknown
+  const auto same = std::ranges::mismatch(ids, others).in1 - ids.begin();
+  ids.resize(std::min(static_cast<size_t>(same), most));
+  return ids;
+}
+
+} // namespace
+
+PartEncoder::PartEncoder(
+    const Tokenizer& tokenizer, std::string before, const std::string& end, std::string behind
+)
+    : tokenizer_(tokenizer)
+    , before_(std::move(before))
+    , behind_(std::move(behind)) {
+  if (!before_.empty()) {
+    head_ = tokens_before(tokenizer, before_);
+  }
+  if (!behind_.empty()) {
+    tail_ = tokenizer.encode("a" + end + behind_);
+    const size_t before_tail = tokens_before(tokenizer, "a" + end).size();
+    tail_.erase(
+        tail_.begin(), tail_.begin() + static_cast<ptrdiff_t>(std::min(before_tail, tail_.size()))
+    );
+  }
+}
+
+std::vector<int32_t> PartEncoder::encode(std::string_view part) const {
+  std::vector<int32_t> ids = tokenizer_.encode(before_ + std::string(part) + behind_);
+  const bool apart = head_.size() + tail_.size() <= ids.size() &&
+                     std::equal(head_.begin(), head_.end(), ids.begin()) &&
+                     std::equal(tail_.rbegin(), tail_.rend(), ids.rbegin());
+  if (!apart) {
+    return tokenizer_.encode(part);
+  }
+  ids.resize(ids.size() - tail_.size());
+  ids.erase(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(head_.size()));
+  return ids;
+}
+
 std::vector<int32_t>
 encode_piece(const Tokenizer& tokenizer, std::string_view piece, bool begins, bool ends) {
-  if (begins && ends) {
-    return tokenizer.encode(piece);
-  }
-  const std::vector<int32_t> lines = tokenizer.encode("a\na"), others = tokenizer.encode("a\nb");
-  const size_t most = std::max<size_t>(lines.size(), 1) - 1; // where "a" and "b" are both unknown
-  const size_t before = std::min<size_t>(
-      static_cast<size_t>(std::ranges::mismatch(lines, others).in1 - lines.begin()), most
-  );
-  std::string text(begins ? "" : "a\n");
-  text += piece;
-  text += ends ? "" : "a";
-  std::vector<int32_t> ids = tokenizer.encode(text);
-  ids.resize(ids.size() - (ends ? 0 : std::min(ids.size(), lines.size() - before)));
-  ids.erase(ids.begin(), ids.begin() + (begins ? 0 : std::min<long>(before, ids.size())));
-  return ids;
+  return begins && ends
+             ? tokenizer.encode(piece)
+             : PartEncoder(tokenizer, begins ? "" : "a\n", "\n", ends ? "" : "a").encode(piece);
 }
 
 } // namespace mh::text

@@ -304,6 +304,12 @@ TEST_CASE("pieces with byte fallback, as Llama 2 has them, and Unigram") {
       {"vocab",
        Json::parse(R"([["<unk>", 0.0], ["\u2581", -1.0], ["a", -1.5], ["\u2581a", -2.0]])")}};
   CHECK(folder.tokenizer(json.dump())->encode("a axy") == Ids{3, 3, 0});
+  json.erase("pre_tokenizer");
+  json.erase("normalizer");
+  json["model"]["vocab"] = Json::parse(
+      R"([["<unk>", 0.0], ["a", -1.0], ["b", -8.123015805877863], ["ab", -9.123015805877863]])"
+  ); // which tokenizers reads as -9.123015805877865: two pieces are better
+  CHECK(folder.tokenizer(json.dump())->encode("ab") == Ids{1, 2});
   json["model"]["vocab"][3] = "a";
   CHECK(folder.why(json.dump()).find("vocab[3]: no piece and its score") != std::string::npos);
 }

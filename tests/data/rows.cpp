@@ -154,6 +154,55 @@ TEST_CASE("filling gaps in a corpus depends on seed and sample only") {
   ));
 }
 
+TEST_CASE("pieces of a long conversation in which nothing is trained are left out") {
+  const Folder folder;
+  auto fields =
+      config({folder.write("chat_messages_document", {{1, 2, 3, 4, 5, 6, 7, 8}, {9, 9}})});
+  folder.write("chat_messages_loss", {{0, 0, 0, 0, 1, 1, 0, 0}, {0, 1}});
+  fields.supervised = true;
+  fields.packing = "pad";
+  fields.shuffle = false;
+  const IndexedCorpus corpus(fields, arguments({1, 0, 0}, 2));
+  REQUIRE(corpus.size(Split::train) == 3); // there are five pieces
+  CHECK((array(corpus.sample(Split::train, 0), "tokens") == Ids{3, 4}));
+  CHECK((loss_mask(corpus.sample(Split::train, 0)) == std::vector<float>{0, 1}));
+  CHECK((array(corpus.sample(Split::train, 1), "tokens") == Ids{5, 6}));
+  CHECK((loss_mask(corpus.sample(Split::train, 1)) == std::vector<float>{1, 0}));
+  fields.paths = {folder.write("plain", {{1, 2, 3}})};
+  CHECK(
+      contains(failure([&] { (void)IndexedCorpus(fields, arguments()); }), "data.supervised needs")
+  );
+}
+
+TEST_CASE("epochs and tokens of sources whose samples are not equally full") {
+  const Folder folder;
+  auto fields = config({});
+  fields.packing = "pad";
+  const auto add = [&](const char* name, size_t length) {
+    mh::indexed::SourceConfig source;
+    source.path = folder.write(name, Documents(100, std::vector<int32_t>(length, 1)));
+    source.name = name;
+    source.epochs = 1;
+    fields.sources.push_back(source);
+  };
+  add("short", 3);
+  add("long", 9);
+  auto args = arguments();
+  args.wanted = {200, 0, 0};
+  const IndexedCorpus corpus(fields, args);
+  int64_t short_ones = 0;
+  for (int64_t i = 0; i < 200; ++i) {
+    const auto sample = corpus.sample(Split::train, i);
+    short_ones += std::ranges::count(loss_mask(sample), 1.0F) == 2 ? 1 : 0;
+  }
+  CHECK(short_ones == 100);
+  CHECK(
+      (corpus.details() ==
+       std::vector<std::string>{
+           "short: 300 tokens expected, 1 epochs", "long: 900 tokens expected, 1 epochs"})
+  );
+}
+
 TEST_CASE("supervised rows count where the other corpus says so") {
   const Folder folder;
   auto fields = config({folder.write("chat_messages_document", {{1, 2, 3, 4, 5}, {6, 7, 8}})});
@@ -190,6 +239,12 @@ TEST_CASE("what a recipe may get wrong about samples") {
       refused({{"paths", one}, {"fim_rate", 0.5}, {"fim_prefix", 1}}), "needs the ids fim_prefix"
   ));
   CHECK(contains(refused({{"paths", one}, {"fim_rate", 1.5}}), "fim_rate"));
+  CHECK(contains(
+      refused(
+          {{"paths", one}, {"fim_rate", 1}, {"fim_prefix", 1}, {"fim_middle", 2}, {"fim_suffix", 1}}
+      ),
+      "three different ids"
+  ));
 }
 
 } // namespace rows_tests

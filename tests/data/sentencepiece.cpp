@@ -166,6 +166,20 @@ TEST_CASE("a text in pieces has the tokens of the whole, and one blank before it
   }
 }
 
+TEST_CASE("parts of a text have its tokens, each on its own") {
+  SentencePieceTokenizer::Config around;
+  around.add_bos = around.add_eos = true;
+  const File file(pairs_model());
+  const auto tokenizer = file.tokenizer(around);
+  CHECK(tokenizer->encode("aba[X]b[X]ab") == Ids{1, 7, 8, 9, 5, 9, 6, 2});
+  const mh::text::PartEncoder first(*tokenizer, "", "[X]", "a"),
+      middle(*tokenizer, "b[X]", "[X]", "b"), last(*tokenizer, "[X]", "", "");
+  CHECK(first.encode("aba[X]") == Ids{1, 7, 8, 9});
+  CHECK(middle.encode("b[X]") == Ids{5, 9});
+  CHECK(last.encode("ab") == Ids{6, 2});
+  CHECK(last.encode("") == Ids{2});
+}
+
 TEST_CASE("a table of replacements, right, wrong and cyclic") {
   // Unit 0 leads to 'A' at 65 (offset 0), whose leaf at 65 ^ 1 says where its text begins.
   std::string units(4 * 256, '\0');

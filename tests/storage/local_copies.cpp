@@ -142,6 +142,11 @@ TEST_CASE_FIXTURE(Copied, "copies in use stay, those that were used longest ago 
     used(local, "s3://bucket/empty.txt");
     CHECK(names() == std::vector<std::string>{"empty.txt", "web"});
   }
+  {
+    LocalCopies local = copies(20);
+    used(local, "s3://bucket/web"); // found, and the limit is lower than it was
+    CHECK(names() == std::vector<std::string>{"web"});
+  }
   mh::write_file(cache / "the user's", "else");
   LocalCopies local = copies(10);
   CHECK(contains(

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -189,6 +191,32 @@ void read_pairs(
   ret_model.words = std::move(pairs);
 }
 
+/// A number as `tokenizers` reads it: digits times a power of ten, where both are rounded. (Its JSON
+/// reader is serde_json without `float_roundtrip`.) Which of two ways through a word is better may
+/// depend on it.
+double rounded_twice(double number) {
+  std::array<char, 32> text{};
+  std::to_chars(text.begin(), text.end(), std::abs(number), std::chars_format::scientific);
+  const std::string_view shortest = text.data(); // "5.25e+00"
+  const size_t e = shortest.find('e');
+  uint64_t digits = 0;
+  int exponent = 0;
+  for (const char c : shortest.substr(0, e)) {
+    digits = c == '.' ? digits : digits * 10 + static_cast<uint64_t>(c - '0');
+  }
+  const size_t sign = e + (shortest[e + 1] == '+' ? 2 : 1);
+  std::from_chars(shortest.data() + sign, shortest.data() + shortest.size(), exponent);
+  exponent -= e > 1 ? static_cast<int>(e) - 2 : 0; // digits behind the point
+  double value = static_cast<double>(digits);
+  for (constexpr int kMost = 308; exponent < -kMost; exponent += kMost) {
+    value /= 1e308;
+  }
+  const std::string power = "1e" + std::to_string(std::abs(exponent));
+  double factor = 1;
+  std::from_chars(power.data(), power.data() + power.size(), factor);
+  return std::copysign(exponent < 0 ? value / factor : value * factor, number);
+}
+
 void read_unigram(const nlohmann::json& model, const std::string& where, TokenModel& ret_model) {
   auto unigram = std::make_unique<text::UnigramModel>();
   unigram->rule = text::UnigramRule::tokenizers;
@@ -200,7 +228,8 @@ void read_unigram(const nlohmann::json& model, const std::string& where, TokenMo
       refuse(at, "no piece and its score");
     }
     const auto text = piece[0].get<std::string>();
-    const auto score = piece[1].get<double>();
+    const auto given = piece[1].get<double>();
+    const double score = piece[1].is_number_float() ? rounded_twice(given) : given;
     if (text.empty() || !ret_model.ids.emplace(text, id).second) {
       refuse(at, "the piece " + string_text(text) + " is empty or given twice");
     }

@@ -10,14 +10,30 @@ namespace {
 
 constexpr size_t kOpen = 256;
 
+/// Whether a label of a piece counts.
+bool has_label(const IndexedDataset& counts, const DocumentRange& piece) {
+  std::vector<int64_t> labels(piece.count - 1);
+  counts.read(piece.document, piece.first + 1, labels);
+  return std::ranges::any_of(labels, [](int64_t count) { return count != 0; });
+}
+
 /// Pieces of at most seq + 1 tokens, at least two: a token and its label.
-std::vector<DocumentRange>
-pieces_of(const IndexedDataset& dataset, uint64_t first, uint64_t last, uint64_t seq) {
+std::vector<DocumentRange> pieces_of(
+    const IndexedDataset& dataset,
+    uint64_t first,
+    uint64_t last,
+    uint64_t seq,
+    const IndexedDataset* counts
+) {
   std::vector<DocumentRange> pieces;
   for (uint64_t document = first; document < last; ++document) {
     const uint64_t length = dataset.length(document);
+    const bool cut = length > seq + 1;
     for (uint64_t begin = 0; begin + 1 < length; begin += seq) {
-      pieces.push_back({document, begin, std::min(seq + 1, length - begin)});
+      const DocumentRange piece{document, begin, std::min(seq + 1, length - begin)};
+      if (!cut || counts == nullptr || has_label(*counts, piece)) {
+        pieces.push_back(piece);
+      }
     }
   }
   return pieces;
@@ -58,10 +74,11 @@ Bins::Bins(
     uint64_t last,
     uint64_t seq,
     std::optional<uint64_t> key,
-    bool first_fit
+    bool first_fit,
+    const IndexedDataset* counts
 )
     : key_(key) {
-  std::vector<DocumentRange> pieces = pieces_of(dataset, first, last, seq);
+  std::vector<DocumentRange> pieces = pieces_of(dataset, first, last, seq, counts);
   if (!first_fit) {
     pieces_ = std::move(pieces);
     for (uint64_t i = 0; i <= pieces_.size(); ++i) {

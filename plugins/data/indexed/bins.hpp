@@ -12,7 +12,8 @@
 namespace mh::indexed {
 
 /// Documents in samples of `seq` tokens and their labels, each document from its first token on;
-/// longer ones are cut. `pad`: one piece in each sample. First fit: a piece goes into the first
+/// longer ones are cut, and pieces of them in which no label counts are left out. `pad`: one piece in
+/// each sample. First fit: a piece goes into the first
 /// sample that has room, of the kOpen that were opened last.
 ///
 /// It holds 24 bytes for each document. The documents of a sample depend on the key only, their
@@ -22,13 +23,16 @@ namespace mh::indexed {
 class Bins final : public SampleOrder {
 public:
   /// Without a key nothing is shuffled.
+  ///
+  /// counts:  for each token a 1 if it counts as a label, else a 0; null: all do
   Bins(
       const IndexedDataset& dataset,
       uint64_t first,
       uint64_t last,
       uint64_t seq,
       std::optional<uint64_t> key,
-      bool first_fit
+      bool first_fit,
+      const IndexedDataset* counts = nullptr
   );
 
   [[nodiscard]] uint64_t size() const override { return begins_.size() - 1; }

@@ -166,8 +166,12 @@ std::string check_packing(const Config& config) {
 }
 
 std::string check_fill_in(const Config& config) {
-  return config.fim_rate > 0 && !(config.fim_prefix && config.fim_middle && config.fim_suffix)
+  const auto &prefix = config.fim_prefix, &middle = config.fim_middle, &suffix = config.fim_suffix;
+  const bool given = prefix && middle && suffix;
+  return config.fim_rate > 0 && !given
              ? "filling gaps needs the ids fim_prefix, fim_middle and fim_suffix"
+         : config.fim_rate > 0 && (prefix == middle || middle == suffix || prefix == suffix)
+             ? "fim_prefix, fim_middle and fim_suffix are three different ids"
              : "";
 }
 

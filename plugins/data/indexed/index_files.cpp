@@ -67,6 +67,7 @@ Json description(const IndexedSplit& split, const IndexTerms& terms) {
       {"add_extra_token_to_sequence", terms.extra_token},
       {"documents", {terms.first, terms.last}},
       {"tokens", split.corpus_tokens},
+      {"lengths", split.lengths},
   };
   if (terms.samples) {
     json["num_samples"] = *terms.samples;
@@ -127,7 +128,7 @@ void require_corpus(const std::string& base, const IndexedSplit& split, const In
   const std::string path = base + kDescription;
   const Json told = Json::parse(read_file(path, kLongestDescription), nullptr, false);
   const Json wanted = description(split, terms);
-  for (const char* key : {"documents", "tokens"}) {
+  for (const char* key : {"documents", "tokens", "lengths"}) {
     if (told.contains(key) && told[key] != wanted[key]) {
       throw Error(
           path + " describes " + key + " " + told[key].dump() + ", and " + split.prefix + " has " +

@@ -16,6 +16,7 @@ struct IndexedSplit {
   std::string split;                                 ///< "train", "valid", "test"
   std::optional<std::pair<double, double>> shares{}; ///< none: the whole corpus is this split's
   uint64_t corpus_tokens = 0;                        ///< tokens of the split's documents
+  uint64_t lengths = 0;                              ///< hash of the lengths of all documents
 };
 
 /// The arrays from `folder`: mapped if a description there has the same split and terms,

@@ -98,7 +98,7 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
   for (const Split split : {Split::train, Split::valid, Split::test}) {
     const auto part = static_cast<size_t>(split);
     try {
-      splits_[part] = Mixture(config_, args_, split, sources_, datasets_);
+      splits_[part] = Mixture(config_, args_, split, sources_, datasets_, masks_);
     } catch (const Error& error) {
       if (split == Split::train &&
           !args.whole_splits) { // a run without evaluation needs no validation split
@@ -153,7 +153,17 @@ void IndexedCorpus::open_masks() {
     if (prefix.ends_with(kEnding)) {
       prefix.resize(prefix.size() - kEnding.size());
     }
-    const IndexedDataset& mask = masks_.emplace_back(prefix + "_loss", access_of(config_));
+    try {
+      masks_.emplace_back(prefix + "_loss", access_of(config_));
+    } catch (const Error& error) {
+      throw Error(
+          "data.supervised needs " + prefix + "_loss next to " + dataset.prefix() + ": " +
+              error.what(),
+          "megahost data prepare --template chatml (or llama3) makes both of conversations",
+          exit_code::data
+      );
+    }
+    const IndexedDataset& mask = masks_.back();
     bool fits = mask.sequences() == dataset.sequences();
     for (uint64_t i = 0; fits && i < mask.sequences(); ++i) {
       fits = mask.length(i) == dataset.length(i);
@@ -325,7 +335,7 @@ std::vector<std::string> IndexedCorpus::details() const {
   const std::vector<double> expected = train.expected(samples);
   for (size_t i = 0; i < expected.size(); ++i) {
     const Member& member = train.members()[i];
-    const double tokens = expected[i] * static_cast<double>(args_.seq_length);
+    const double tokens = expected[i] * member.sample_tokens;
     std::array<char, 64> epochs{};
     std::snprintf(
         epochs.data(), epochs.size(), "%.3g", tokens / static_cast<double>(member.tokens)

@@ -28,7 +28,8 @@ refuse_small(const IndexedDataset& dataset, const Member& member, Split split, i
   );
 }
 
-/// The weight of a source, in some unit that all sources have.
+/// The weight of a source, in some unit that all sources have; by epochs and tokens the unit is a
+/// token.
 std::optional<double> weight_of(const SourceConfig& source, uint64_t tokens) {
   if (source.weight) {
     return source.weight;
@@ -62,10 +63,19 @@ std::vector<Member> members_of(
       continue;
     }
     member.tokens = datasets[i].begin(member.last) - datasets[i].begin(member.first);
+    member.sample_tokens = static_cast<double>(args.seq_length);
     member.weight = weight_of(source, member.tokens);
     members.push_back(std::move(member));
   }
   return members;
+}
+
+uint64_t hash_lengths(const IndexedDataset& dataset) {
+  uint64_t hash = 0;
+  for (uint64_t i = 0; i < dataset.sequences(); ++i) {
+    hash = mix(hash ^ dataset.length(i));
+  }
+  return hash;
 }
 
 std::vector<double> sizes_of(const std::vector<Member>& members) {
@@ -101,7 +111,8 @@ Mixture::Mixture(
     const Corpus::Args& args,
     Split split,
     const std::vector<SourceConfig>& sources,
-    const std::vector<IndexedDataset>& datasets
+    const std::vector<IndexedDataset>& datasets,
+    const std::vector<IndexedDataset>& masks
 )
     : datasets_(&datasets)
     , members_(members_of(args, split, sources, datasets)) {
@@ -121,8 +132,9 @@ Mixture::Mixture(
     const IndexedDataset& dataset = datasets[member.dataset];
     if (config.whole_documents()) {
       const bool first_fit = config.packing == "first_fit";
+      const IndexedDataset* const counts = masks.empty() ? nullptr : &masks[member.dataset];
       member.order =
-          std::make_unique<Bins>(dataset, member.first, member.last, seq, given, first_fit);
+          std::make_unique<Bins>(dataset, member.first, member.last, seq, given, first_fit, counts);
     } else {
       member.order = std::make_unique<Packing>(
           dataset, member.first, member.last, seq, given, args.whole_splits
@@ -131,6 +143,13 @@ Mixture::Mixture(
     if (member.order->size() == 0) {
       const bool short_ones = config.whole_documents() || args.whole_splits;
       refuse_small(dataset, member, split, short_ones ? 2 : args.seq_length + 1);
+    }
+    if (config.whole_documents()) { // samples of one source are fuller than those of another
+      member.sample_tokens =
+          static_cast<double>(member.tokens) / static_cast<double>(member.order->size());
+      if (member.weight && !sources[member.dataset].weight) {
+        *member.weight /= member.sample_tokens;
+      }
     }
   }
   size_ = total_of(members_);
@@ -190,7 +209,8 @@ void Mixture::make_order(
                                                  {.prefix = dataset.prefix(),
                                                   .split = kSplitNames[static_cast<size_t>(split)],
                                                   .shares = ret_member.shares,
-                                                  .corpus_tokens = ret_member.tokens},
+                                                  .corpus_tokens = ret_member.tokens,
+                                                  .lengths = hash_lengths(dataset)},
                                                  terms,
                                                  *sizes,
                                                  make

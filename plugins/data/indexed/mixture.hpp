@@ -24,7 +24,9 @@ struct Member {
   uint64_t first = 0, last = 0;                      ///< its documents
   std::optional<std::pair<double, double>> shares{}; ///< part of the corpus; none: all of it
   uint64_t tokens = 0;
-  std::optional<double> weight{}; ///< none: as much as it has
+  double sample_tokens = 0; ///< tokens of a sample, on average
+  std::optional<double>
+      weight{}; ///< its share of the samples, in some unit; none: as much as it has
   std::unique_ptr<SampleOrder> order{};
 };
 
@@ -33,13 +35,15 @@ public:
   /// A split without any document: it was not asked for.
   Mixture() = default;
 
+  /// masks:   of supervised corpora which tokens count, else none
   /// Throws:  mh::Error (exit code 5) if a corpus has less than one sample for the split
   Mixture(
       const Config& config,
       const Corpus::Args& args,
       Split split,
       const std::vector<SourceConfig>& sources,
-      const std::vector<IndexedDataset>& datasets
+      const std::vector<IndexedDataset>& datasets,
+      const std::vector<IndexedDataset>& masks
   );
 
   struct Place {

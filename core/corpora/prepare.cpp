@@ -348,8 +348,8 @@ Preparation::encode(const std::vector<std::string>& texts, const DocumentBlock& 
   return encoded;
 }
 
-/// The tokens of a conversation, and for each a 1 where its loss counts, else a 0. What generation
-/// reads, up to the assistant's turn, and what it writes are tokenised on their own.
+/// The tokens of a conversation, and for each a 1 where its loss counts, else a 0. The text
+/// up to an assistant's turn, which generation reads, and the answer are tokenised on their own.
 std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& texts) const {
   std::vector<Encoded> streams(2);
   const auto add = [&](const std::vector<int32_t>& ids, bool trained) {

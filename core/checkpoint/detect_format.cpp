@@ -22,7 +22,8 @@ std::vector<FolderFormat> known_formats(Host& host) {
     if (std::none_of(fields.begin(), fields.end(), [](const Field& f) { return f.required; })) {
       formats.push_back(
           {entry->name,
-           Registry::make<CheckpointFormat>(*entry, Table(), {.storage = host.storage()})}
+           Registry::make<CheckpointFormat>(*entry, Table(), {.storage = host.storage()}),
+           entry->writes}
       );
     }
   }
@@ -61,6 +62,9 @@ std::string lacking(const FolderFormat& one) {
 
 std::optional<FolderFormat> only_one(const Path& folder, std::vector<FolderFormat> formats) {
   std::erase_if(formats, [&](const FolderFormat& one) { return !detects(one, folder); });
+  if (std::ranges::count(formats, true, &FolderFormat::writes) == 1) {
+    std::erase_if(formats, [](const FolderFormat& one) { return !one.writes; });
+  }
   if (formats.size() > 1) {
     std::vector<std::string> names;
     for (const FolderFormat& one : formats) {

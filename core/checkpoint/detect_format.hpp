@@ -15,9 +15,12 @@ namespace mh {
 struct FolderFormat {
   std::string name; ///< "huggingface"
   std::unique_ptr<CheckpointFormat> format;
+  bool writes = true; ///< runs may save in it
 };
 
-/// The format that knows a folder by the names in it; nothing if none does.
+/// The format that knows a folder by the names in it; nothing if none does. One that runs save in comes
+/// before those that are only read: a run that began with another program's weights may save next to
+/// them.
 ///
 /// Throws:  mh::Error if several do, with the option that says which
 [[nodiscard]] std::optional<FolderFormat> find_format(const Path& folder, Host& host);

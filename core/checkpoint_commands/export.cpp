@@ -104,28 +104,25 @@ public:
         {"pad_token_id", special.pad}};
   }
 
-  /// Files of the tokenizer, by their names at Hugging Face: of the folder that the model came
-  /// from, else those that the recipe names.
+  /// Files of the tokenizer, by their names at Hugging Face: those that the recipe names, and those
+  /// of a folder that it names, or in which it names a tokenizer.json.
   [[nodiscard]] std::map<std::string, fs::path> tokenizer_files() const {
     std::map<std::string, fs::path> files;
     std::error_code ignored;
-    if (const std::string from = text("model.from"); !from.empty()) {
+    for (const Field& field : tokenizer_entry().schema.fields) {
+      const fs::path file = field.path ? text("tokenizer." + field.name) : "";
+      const fs::path folder = file.filename() == kTokenizerFiles[0] ? file.parent_path() : file;
       for (const char* name : kTokenizerFiles) {
-        if (fs::is_regular_file(fs::path(from) / name, ignored)) {
-          files[name] = fs::path(from) / name;
+        if (!file.empty() && fs::is_regular_file(folder / name, ignored)) {
+          files[name] = folder / name;
         }
       }
-    }
-    for (const Field& field : tokenizer_entry().schema.fields) {
-      const std::string file = text("tokenizer." + field.name);
-      if (field.path && fs::is_regular_file(file, ignored)) {
+      if (fs::is_regular_file(file, ignored)) {
         const auto known = std::ranges::find_if(kTokenizerFiles, [&](const fs::path& name) {
           return name.stem() ==
                  field.name; // "vocab" is vocab.json there, whatever it is called here
         });
-        files.emplace(
-            known != std::end(kTokenizerFiles) ? *known : fs::path(file).filename().string(), file
-        );
+        files.emplace(known != std::end(kTokenizerFiles) ? *known : file.filename().string(), file);
       }
     }
     return files;
@@ -319,6 +316,7 @@ std::string left_out(const CheckpointReader& saved, const std::vector<HfTensor>&
 } // namespace
 
 int command_checkpoint_export(const Invocation& invocation, Host& host) {
+  return_freed_memory();
   const Saved saved = open_saved(invocation, invocation.arguments.front(), host);
   if (invocation.value("--to") == "dcp") {
     return export_as_dcp(saved, invocation, host);

@@ -253,6 +253,7 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
 } // namespace
 
 int command_checkpoint_import(const Invocation& invocation, Host& host) {
+  return_freed_memory();
   const std::string& from = invocation.arguments.front();
   const Path to = output_folder(invocation);
   if (invocation.has("--recipe")) {
@@ -297,6 +298,7 @@ int command_checkpoint_import(const Invocation& invocation, Host& host) {
 }
 
 int command_checkpoint_average(const Invocation& invocation, Host& host) {
+  return_freed_memory();
   const at::NoGradGuard no_grad;
   const std::string& run = invocation.arguments.front();
   const Path to = output_folder(invocation);

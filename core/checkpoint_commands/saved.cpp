@@ -7,6 +7,7 @@
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -135,6 +136,10 @@ std::optional<at::ScalarType> dtype_named(const std::string& word) {
          : word == "float16" || word == "fp16"  ? std::optional(at::kHalf)
          : word == "bfloat16" || word == "bf16" ? std::optional(at::kBFloat16)
                                                 : std::nullopt;
+}
+
+void return_freed_memory() {
+  (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
 }
 
 } // namespace mh

@@ -66,4 +66,9 @@ private:
 /// Bytes of a tensor.
 [[nodiscard]] uint64_t tensor_bytes(const CheckpointTensor& tensor);
 
+/// Makes the C library give memory back to the system as soon as it is freed, in blocks of 64 KiB or
+/// more. Else glibc keeps ever larger ones, and a command that copies one tensor after the other
+/// comes to hold as much as the model has.
+void return_freed_memory();
+
 } // namespace mh

@@ -21,7 +21,9 @@ Registry built_in_formats() {
   registry.add<NativeFormat>(
       "native", "a run's own: global tensors in safetensors, and a manifest"
   );
-  registry.add<HuggingFaceFormat>("huggingface", "a model's folder of the hub: read only");
+  registry.add<HuggingFaceFormat>(
+      "huggingface", "a model's folder of the hub; checkpoint export writes it"
+  );
   registry.add<DcpFormat>(
       "dcp", "torch.distributed.checkpoint: chunks of tensors in .distcp files"
   );
@@ -29,13 +31,15 @@ Registry built_in_formats() {
       "torch_save", "a state_dict of torch.save, as pytorch_model.bin: read only"
   );
   registry.add<TorchDistFormat>(
-      "torch_dist", "Megatron-LM's sharded checkpoints: iterations of stacked layers, read only"
+      "torch_dist",
+      "Megatron-LM's sharded checkpoints: iterations of stacked layers; checkpoint export writes it"
   );
   registry.add<MpRankFormat>(
       "mp_rank", "Megatron-LM's and NeuronX's checkpoints of a file for each rank: read only"
   );
   registry.add<XserFormat>(
-      "xser", "NeuronX Distributed's checkpoints of a file for each rank and tensor: read only"
+      "xser",
+      "NeuronX Distributed's checkpoints of a file for each rank and tensor; checkpoint export writes it"
   );
   return registry;
 }

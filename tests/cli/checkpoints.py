@@ -271,5 +271,41 @@ assert "0 removed" in checkpoint("gc", "four", "--keep", 1)
 refused("gc", "dcp", says="dcp holds no checkpoints")
 assert "--keep-every is given, and --keep is not" in checkpoint("gc", "four", "--keep-every", 2, status=2)
 
+
+# A run that began with a model of Hugging Face, and saves in its folder: its own checkpoints are meant.
+shutil.copytree(folder / "hf-one", folder / "joined")
+automatic("joined", "--set", "train.iters=2")
+assert [one["step"] for one in json.loads(checkpoint("ls", "joined", "--json"))] == [2]
+checkpoint("verify", "joined")
+assert "model.embed_tokens.weight" in checkpoint("inspect", "joined", "--format", "huggingface")
+
+# The files of a tokenizer, given as a folder or as its tokenizer.json, go with the model.
+(folder / "words").mkdir()
+vocabulary = {f"w{i}": i for i in range(39)} | {"<unk>": 39}
+(folder / "words/tokenizer.json").write_text(json.dumps({"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}))
+(folder / "words/tokenizer_config.json").write_text("{}")
+for given in ("words", "words/tokenizer.json"):
+    run = given.replace("/", "-") + "-run"
+    tokenizer = ("--set", "tokenizer={use='hf', path='%s'}" % given)
+    train(run, "--set", "train.iters=2", *tokenizer)
+    assert ", with its tokenizer" in checkpoint("export", run, "-o", run + "-hf")
+    assert (folder / f"{run}-hf/tokenizer.json").exists() and (folder / f"{run}-hf/tokenizer_config.json").exists()
+
+# Memory of an export is that of some tensors, not of all: 157 MB, of which the largest has 17.
+train("wide", "--set", "model.hidden=512", "--set", "model.heads=8", "--set", "model.layers=3", "--set", "tokenizer.vocab=8192",
+      "--set", "train.iters=1", "--set", "batch.global=1", "--set", "checkpoint.interval=1")
+
+
+def peak(*words):
+    """Kilobytes."""
+    child = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", child, program, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+grown = peak("checkpoint", "export", "wide", "--to", "dcp", "-o", "wide-dcp") - peak("checkpoint", "ls", "wide")
+assert grown < 70000, f"an export takes {grown} kB more than ls"
+
 shutil.rmtree(folder)
 sys.exit(0)

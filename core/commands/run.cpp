@@ -333,7 +333,7 @@ int command_run(const Invocation& invocation, Host& host) {
       const std::filesystem::path folder =
           found.empty() ? invocation.value("--weights") : saves.string();
       return load_weights(folder, session, host, wanted).description +
-             (found.empty() ? "" : " (checkpoint.auto)");
+             (found.empty() ? "" : " (checkpoint.auto, format " + found + ")");
     };
   }
   const TrainSummary summary = [&] {

@@ -201,10 +201,10 @@ def automatic(run, *words, status=0):
 assert "no checkpoint in auto yet: starting at step 0" in automatic("auto", "--set", "train.iters=1")
 assert "resumed at step 1 from the run folder auto (checkpoint.auto)" in automatic("auto", "--set", "train.iters=2")
 said = automatic("neuron", "--set", "train.iters=1")
-assert "weights: neuron, step 4 (checkpoint.auto)" in said, said
+assert "weights: neuron, step 4 (checkpoint.auto, format xser)" in said, said
 assert "resumed at step 1 from the run folder neuron (checkpoint.auto)" in automatic("neuron", "--set", "train.iters=2")
 shutil.copytree(folder / "hf-one", folder / "hf-auto")
-assert "weights: Hugging Face folder hf-auto (checkpoint.auto)" in automatic("hf-auto", "--set", "train.iters=1")
+assert "weights: Hugging Face folder hf-auto (checkpoint.auto, format huggingface)" in automatic("hf-auto", "--set", "train.iters=1")
 said = automatic("dcp", "--set", "train.iters=1", status=5)
 assert "dcp holds a run's checkpoints as a folder of torch.distributed.checkpoint" in said and 'checkpoint.use = "dcp"' in said, said
 

@@ -166,12 +166,15 @@ const Fields<Recipe::Data>& data_fields() {
     Fields<Data> f;
     f.add("use", &Data::use, "corpus plugin");
     f.add("split", &Data::split, "shares of train, validation and test").at_least(0);
-    f.add(
-         "prefetch",
-         &Data::prefetch,
-         "steps whose samples are read ahead, each on a thread of its own; 0 reads in the step"
-    )
+    f.add("prefetch", &Data::prefetch, "steps whose samples are read ahead; 0 reads in the step")
         .range(0, 64)
+        .may_change();
+    f.add(
+         "prefetch_threads",
+         &Data::prefetch_threads,
+         "threads that read ahead, a step each; one for each step of data.prefetch if absent"
+    )
+        .range(1, 64)
         .may_change();
     f.add(
          "cache",

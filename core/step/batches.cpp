@@ -234,11 +234,14 @@ Batch to_device(const Batch& batch, at::Device device) {
   return moved;
 }
 
-Prefetcher::Prefetcher(const Corpus& corpus, Split split, Layout layout, int64_t steps)
+Prefetcher::Prefetcher(
+    const Corpus& corpus, Split split, Layout layout, int64_t steps, std::optional<int64_t> threads
+)
     : corpus_(corpus)
     , split_(split)
     , layout_(std::move(layout))
-    , steps_(steps) {}
+    , steps_(steps)
+    , threads_(threads.value_or(std::max<int64_t>(steps, 1))) {}
 
 Prefetcher::~Prefetcher() = default; // waits for the threads
 
@@ -247,19 +250,27 @@ std::vector<Batch> Prefetcher::get(int64_t first, int64_t left) {
     ahead_.clear(); // the run went elsewhere
   }
   const BatchLayout now = layout_(first);
-  std::future<std::vector<Batch>> own;
-  if (!ahead_.empty()) {
-    own = std::move(ahead_.front().batches);
-    ahead_.pop_front();
-  }
-  while (std::ssize(ahead_) < std::min(steps_, left)) {
+  const int64_t own = ahead_.empty() ? 0 : 1; // steps in the queue that are not behind this one
+  while (std::ssize(ahead_) - own < std::min(steps_, left)) {
     const int64_t start = ahead_.empty() ? first + now.global() : ahead_.back().next;
     const BatchLayout layout = layout_(start);
+    std::shared_future<std::vector<Batch>> before; // the step that has the thread until then
+    if (std::ssize(ahead_) >= threads_) {
+      before = ahead_[ahead_.size() - static_cast<size_t>(threads_)].batches;
+    }
     ahead_.push_back({start, start + layout.global(), std::async(std::launch::async, [=, this] {
+                        if (before.valid()) {
+                          before.wait();
+                        }
                         return load_batches(corpus_, split_, start, layout);
                       })});
   }
-  return own.valid() ? own.get() : load_batches(corpus_, split_, first, now);
+  if (own == 0) {
+    return load_batches(corpus_, split_, first, now);
+  }
+  const auto batches = std::move(ahead_.front().batches);
+  ahead_.pop_front();
+  return batches.get();
 }
 
 } // namespace mh

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <optional>
 #include <vector>
 
 namespace mh {
@@ -66,8 +67,15 @@ public:
   /// `layout` says how the step that starts at a sample is sharded.
   using Layout = std::function<BatchLayout(int64_t first)>;
 
-  /// steps:  that are loaded ahead, each on a thread of its own
-  Prefetcher(const Corpus& corpus, Split split, Layout layout, int64_t steps = 1);
+  /// steps:    that are loaded ahead
+  /// threads:  that load them, a step each; as many as steps if absent
+  Prefetcher(
+      const Corpus& corpus,
+      Split split,
+      Layout layout,
+      int64_t steps = 1,
+      std::optional<int64_t> threads = {}
+  );
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -78,13 +86,13 @@ public:
 private:
   struct Step {
     int64_t first, next; ///< samples
-    std::future<std::vector<Batch>> batches;
+    std::shared_future<std::vector<Batch>> batches;
   };
 
   const Corpus& corpus_;
   Split split_;
   Layout layout_;
-  int64_t steps_;
+  int64_t steps_, threads_;
   std::deque<Step> ahead_; ///< each begins where the one before it ends
 };
 

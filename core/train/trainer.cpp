@@ -152,7 +152,8 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       *session.corpus,
       Split::train,
       [&session](int64_t first) { return session.layout(first); },
-      recipe.data.prefetch
+      recipe.data.prefetch,
+      recipe.data.prefetch_threads
   );
 }
 

@@ -92,7 +92,7 @@ BASE = {
 HOST = {
     "name", "run_dir", "launcher", "storage", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
-    "data.one_sentence", "data.query", "data.query_in_block", "data.titles", "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
+    "data.one_sentence", "data.query", "data.query_in_block", "data.titles", "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.prefetch_threads", "data.short_seq_prob", "data.whole_words",
     "data.cache", "data.cache_limit", "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",
     "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
     "data.index_files", "data.mmap", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",

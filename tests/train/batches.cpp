@@ -9,6 +9,8 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's order") {
   const tiny::Numbers corpus;
@@ -43,6 +45,40 @@ TEST_CASE("prefetching gives the same batches, also out of turn") {
         CHECK(at::equal(fetched[m].arrays.at("labels"), direct[m].arrays.at("labels")));
       }
     }
+  }
+}
+
+TEST_CASE("so many threads read ahead, in the order of steps") {
+  class Watched : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      const int now = ++active;
+      for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      --active;
+      return Numbers::sample(split, index);
+    }
+
+    mutable std::atomic<int> active{}, most{};
+  };
+
+  const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 1, .microbatches = 1};
+  for (const int threads : {1, 2}) {
+    const Watched corpus;
+    {
+      mh::Prefetcher data(
+          corpus, mh::Split::train, [&](int64_t) { return layout; }, 5, threads
+      );
+      for (int64_t first = 0; first < 8; ++first) {
+        const auto batches = data.get(first, 8 - first);
+        CHECK(
+            batches[0].samples ==
+            mh::load_batches(tiny::Numbers(), mh::Split::train, first, layout)[0].samples
+        );
+      }
+    }
+    CHECK(corpus.most <= threads + 1); // the first is read by who asks
   }
 }
 

@@ -130,10 +130,11 @@ struct Recipe {
   };
 
   struct Data : PluginSection {
-    std::vector<double> split{99, 1, 0}; ///< shares of train, validation, test, as written
-    int64_t prefetch = 1; ///< steps whose samples are read ahead, each on a thread of its own
-    std::optional<std::string> cache; ///< folder for copies of what lies in a store
-    double cache_limit = 100;         ///< GB that they may take
+    std::vector<double> split{99, 1, 0};     ///< shares of train, validation, test, as written
+    int64_t prefetch = 1;                    ///< steps whose samples are read ahead
+    std::optional<int64_t> prefetch_threads; ///< threads that do; one for each step if absent
+    std::optional<std::string> cache;        ///< folder for copies of what lies in a store
+    double cache_limit = 100;                ///< GB that they may take
 
     /// The same, summing to 1.
     [[nodiscard]] std::array<double, 3> shares() const {

@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
   const auto type = argc > 1 && std::string(argv[1]) == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const int64_t chunk = argc > 2 ? std::stoll(argv[2]) : 64;
   std::printf("one thread, %s, chunks of %ld tokens\n", c10::toString(type), chunk);
-  for (const int64_t tokens : {2048L, 8192L}) {
+  for (const int64_t tokens : {2048L, 4096L, 8192L}) {
     const auto leaf = [&](std::vector<int64_t> sizes) {
       return at::randn(sizes, type).requires_grad_();
     };

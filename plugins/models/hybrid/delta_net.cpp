@@ -135,7 +135,8 @@ at::Tensor DeltaNet::recur(
       .v = of[0].unflatten(-1, {-1, spec_.dim}), // [S, B, H, D]
       .beta = at::sigmoid(beta.to(wide)),
       .log_decay = steps * a_log_->value.to(wide).exp().neg(),
-      .starts = starts_of(documents, runs)};
+      .starts = starts_of(documents, runs),
+      .target = context.mode().target};
   if (context.mode().tokens_apart) {
     return delta_alone(in);
   }

@@ -27,10 +27,15 @@ namespace mh::hybrid {
 /// Shapes:  q, k [seq, batch, key heads, key dim]; v [seq, batch, heads, value dim]; beta,
 ///          log_decay [seq, batch, heads]; starts bool [seq, batch]: tokens that begin a document,
 ///          which nothing of those before reaches; undefined where there are none
-/// Dtype:   q, k, v any float; beta, log_decay float32, or float64 if v is; computed in theirs
+/// Dtype:   q, k, v any float; beta, log_decay float32, or float64 if v is; computed in theirs, but
+///          bf16 is multiplied as bf16, summed in float32, on a CPU that has instructions for it
 struct DeltaInputs {
   at::Tensor q, k, v, beta, log_decay, starts;
+  at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
 };
+
+/// Added to the square of a length.
+inline constexpr double kLengthEps = 1e-6;
 
 /// All chunks next to each other, C rows each: shorter ones have rows behind them that write nothing.
 ///
@@ -42,11 +47,16 @@ struct DeltaInputs {
 ///          key dim, value dim]: the state behind a chunk is transition S + update
 struct DeltaChunks {
   at::Tensor q, k, since, documents, w, u, transitions, updates;
+
+  /// The kernels of delta_cpu.hpp use these instead of all but the last two: the inputs; and -w and u
+  /// side by side, [chunks, batch, heads, C, key dim + value dim].
+  DeltaInputs in{};
+  at::Tensor solved{};
 };
 
 /// The chunks, whose rows are `rows`.
 ///
-/// Memory:  saves q, k, v, beta, since, w, u and a C by C matrix of each chunk and head
+/// Memory:  saves q, k, v, beta, the decays, w, u and a C by C matrix of each chunk and head
 [[nodiscard]] DeltaChunks delta_chunks(const DeltaInputs& in, const std::vector<TokenRun>& rows);
 
 /// The outputs of all tokens, given `states` before the chunks.

@@ -4,6 +4,7 @@
 
 #include "plugins/models/hybrid/delta_rule.hpp"
 
+#include "plugins/models/hybrid/delta_cpu.hpp"
 #include "plugins/models/hybrid/scan.hpp"
 
 #include <ATen/Parallel.h>
@@ -16,6 +17,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -104,6 +106,19 @@ by_chunks(const std::vector<at::Tensor>& in, const at::Tensor& starts, int64_t s
   return {delta_outputs(chunks, at::stack(states), rows), last};
 }
 
+/// The same, of whole samples, whose states the kernels pass: the outputs alone.
+std::vector<at::Tensor>
+by_kernels(const std::vector<at::Tensor>& in, const at::Tensor& starts, int64_t size) {
+  const auto rows = chunk_rows({{0, kSeq}}, size);
+  return {cpu_delta_rule(inputs_of(in, starts), rows)};
+}
+
+/// Leaves with an empty state before the first token, which is no leaf.
+std::vector<at::Tensor> without_state(std::vector<at::Tensor> in) {
+  in.back() = at::zeros_like(in.back());
+  return in;
+}
+
 std::vector<at::Tensor>
 gradients(const std::vector<at::Tensor>& made, const std::vector<at::Tensor>& in) {
   at::Tensor loss;
@@ -167,6 +182,27 @@ TEST_CASE("the delta rule by chunks is what it is token by token, and so are all
   }
 }
 
+TEST_CASE("the state passes through whole samples as it does token by token") {
+  at::manual_seed(6);
+  const auto in = without_state(leaves(at::kFloat));
+  const std::vector<at::Tensor> inputs(in.begin(), in.end() - 1);
+  for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+    const std::vector<at::Tensor> expected{token_by_token(in, starts)[0]};
+    const auto expected_gradients = gradients(expected, inputs);
+    for (const int64_t size : {1, 2, 5, 9, 64}) {
+      CAPTURE(size);
+      CAPTURE(starts.defined());
+      const auto made = by_kernels(in, starts, size);
+      CHECK(difference(made[0], expected[0]) < 1e-5);
+      const auto found = gradients(made, inputs);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        CAPTURE(i);
+        CHECK(difference(found[i], expected_gradients[i]) < 1e-5);
+      }
+    }
+  }
+}
+
 TEST_CASE("bf16: as far from the recurrence as its rounding, with its own products or float32's") {
   at::manual_seed(4);
   for (const auto& [key_dim, dim] : {std::pair(kKeyDim, kDim), std::pair(64L, 32L)}) {
@@ -195,6 +231,25 @@ TEST_CASE("bf16: as far from the recurrence as its rounding, with its own produc
         }
       }
     }
+    const auto narrow = without_state(in), wide = without_state(same);
+    const std::vector<at::Tensor> leaves_of(narrow.begin(), narrow.end() - 1);
+    const std::vector<at::Tensor> wide_leaves(wide.begin(), wide.end() - 1);
+    for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+      const std::vector<at::Tensor> expected{token_by_token(wide, starts)[0]};
+      const auto expected_gradients = gradients(expected, wide_leaves);
+      for (const int64_t size : {1, 5, 64}) {
+        CAPTURE(key_dim);
+        CAPTURE(size);
+        const auto made = by_kernels(narrow, starts, size);
+        CHECK(difference(made[0], expected[0]) < 1e-2);
+        const auto found = gradients(made, leaves_of);
+        for (size_t i = 0; i < leaves_of.size(); ++i) {
+          CAPTURE(i);
+          CHECK((found[i].scalar_type() == narrow[i].scalar_type()));
+          CHECK(difference(found[i], expected_gradients[i]) < 1e-2);
+        }
+      }
+    }
   }
 }
 
@@ -212,6 +267,10 @@ TEST_CASE("threads change no bit") {
       const auto made = by_chunks(in, starts_of_samples(), 4);
       runs.push_back(gradients(made, in));
       runs.back().insert(runs.back().end(), made.begin(), made.end());
+      const auto whole = by_kernels(in, starts_of_samples(), 4);
+      const auto of_whole = gradients(whole, {in.begin(), in.end() - 1});
+      runs.back().insert(runs.back().end(), of_whole.begin(), of_whole.end());
+      runs.back().push_back(whole[0]);
     }
     for (size_t i = 0; i < runs[0].size(); ++i) {
       CAPTURE(i);

@@ -99,10 +99,10 @@ int64_t ChunkTasks::longest() const {
 
 void ChunkTasks::run(
     int64_t bytes,
-    int64_t groups,
+    int64_t tasks,
     const at::Tensor& like,
     const Part& part,
-    const std::function<void(int64_t rows)>& count
+    const std::function<void(int64_t rows)>& counted
 ) {
   const bool alone = at::in_parallel_region();
   const at::Tensor memory =
@@ -110,11 +110,11 @@ void ChunkTasks::run(
   if (like.is_meta()) {
     number_ = memory.narrow(0, 0, like.element_size()).view(like.scalar_type());
     for (const kernels::ChunkRows& chunk : rows_) {
-      count(chunk.count);
+      counted(chunk.count);
     }
+    number_.reset(); // the next run has memory of its own
     return;
   }
-  const auto tasks = static_cast<int64_t>(rows_.size()) * groups;
   parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     uint8_t* own = memory.mutable_data_ptr<uint8_t>() + (alone ? 0 : at::get_thread_num() * bytes);
     part(kProducts, own, begin, end);

@@ -54,22 +54,25 @@ public:
 
   [[nodiscard]] const kernels::ChunkRows* rows() const { return rows_.data(); }
 
+  [[nodiscard]] int64_t count() const { return static_cast<int64_t>(rows_.size()); }
+
   [[nodiscard]] int64_t longest() const;
 
-  /// Runs a kernel. On the Meta device of `like` it takes the same memory, and `count` is called
-  /// with the rows of each chunk: plans count its GEMMs.
+  /// Runs a kernel over so many tasks. On the Meta device of `like` it takes the same memory, and
+  /// `counted` is called with the rows of each chunk: plans count its GEMMs.
   template <class Kernels, class Call>
   void
   run(const Kernels& table,
       kernels::ChunkKernel<Call> Kernels::*kernel,
       const Call& call,
       const at::Tensor& like,
-      const std::function<void(int64_t rows)>& count) {
+      int64_t tasks,
+      const std::function<void(int64_t rows)>& counted) {
     const auto part =
         [&](const kernels::ProductKernels& products, void* memory, int64_t begin, int64_t end) {
           (table.*kernel)(call, products, memory, begin, end);
         };
-    run(static_cast<int64_t>(table.bytes(call)), call.batch * call.groups, like, part, count);
+    run(static_cast<int64_t>(table.bytes(call)), tasks, like, part, counted);
   }
 
   /// Counts GEMMs: what they multiply is any number, so they take no memory.
@@ -81,10 +84,10 @@ private:
 
   void
   run(int64_t bytes,
-      int64_t groups,
+      int64_t tasks,
       const at::Tensor& like,
       const Part& part,
-      const std::function<void(int64_t rows)>& count);
+      const std::function<void(int64_t rows)>& counted);
 
   std::vector<kernels::ChunkRows> rows_;
   at::Tensor number_; // what counted GEMMs read and write

@@ -9,6 +9,24 @@
 
 namespace mh::kernels::MH_LEVEL {
 
+/// Stores rows past the caches, whole matrices.
+template <class T>
+void stream_rows(T* out, const float* x, int64_t rows, int64_t n) {
+  for (int64_t t = 0; t < rows; ++t) {
+    stream_row(out + t * n, x + t * n, n);
+  }
+}
+
+template <class T>
+void widen(float* out, int64_t stride, const T* x, int64_t rows, int64_t n) {
+  for (int64_t t = 0; t < rows; ++t) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      out[t * stride + i] = wide(x[t * n + i]);
+    }
+  }
+}
+
 /// One chunk of one sample and key head: Q tokens, R value heads; K elements of a key, V of a value,
 /// D of both; and the thread's memory, cut into parts.
 template <class I, class T>
@@ -23,6 +41,7 @@ public:
   using Base::from_state;
   using Base::group;
   using Base::heads;
+  using Base::number;
   using Base::of_chunk;
   using Base::of_row;
   using Base::rows;
@@ -55,6 +74,7 @@ public:
     changed = arena.take<float>(K * std::max(K, V));
     dq = arena.take<float>(W * K);
     dk = arena.take<float>(W * K);
+    running = arena.take<float>(K * V);
     if (memory != nullptr) {
       this->begin(task);
       for (int64_t r = 0; r < heads; ++r) {
@@ -69,18 +89,32 @@ public:
     return DeltaChunk(call, {}, nullptr, 0).arena_.used(nullptr);
   }
 
-  /// Head r's rows of [-w, u], and its inverse matrix.
-  [[nodiscard]] T* solved(void* all, int64_t r) const {
-    return static_cast<T*>(all) + of_chunk(r) * call.longest * (call.key_dim + call.dim);
+  /// Head r's matrix [count, columns] of a tensor in the type of products.
+  [[nodiscard]] T* of_head(void* all, int64_t r, int64_t count, int64_t columns) const {
+    return static_cast<T*>(all) + of_chunk(r) * count * columns;
+  }
+
+  [[nodiscard]] ChunkMatrix<T> solved(int64_t r) const {
+    const int64_t columns = call.key_dim + call.dim;
+    return {of_head(call.solved, r, call.longest, columns), columns};
   }
 
   [[nodiscard]] T* inverse(int64_t r) const {
-    return static_cast<T*>(call.inverse) + of_chunk(r) * call.longest * call.longest;
+    return of_head(call.inverse, r, call.longest, call.longest);
   }
 
-  /// Head r's matrix [K, columns] of [chunks, batch, heads, K, columns].
+  /// Rows of values, [longest, V], and states, [K, V].
+  [[nodiscard]] ChunkMatrix<T> values(void* all, int64_t r) const {
+    return {of_head(all, r, call.longest, call.dim), call.dim};
+  }
+
+  [[nodiscard]] ChunkMatrix<T> state(void* all, int64_t r) const {
+    return {of_head(all, r, call.key_dim, call.dim), call.dim};
+  }
+
+  /// Head r's matrix [K, columns] of floats.
   template <class F>
-  [[nodiscard]] F* state(F* all, int64_t r, int64_t columns) const {
+  [[nodiscard]] F* floats_of(F* all, int64_t r, int64_t columns) const {
     return all + of_chunk(r) * call.key_dim * columns;
   }
 
@@ -91,8 +125,14 @@ public:
   /// Rows of q or k, of length `scale`, as they are multiplied.
   void read_directions(T* out, float* ret_factors, const Strided& x, float scale) const {
     const int64_t n = call.key_dim;
+    constexpr int64_t kAhead = 8;
+    const auto bytes = n * static_cast<int64_t>(sizeof(I));
+    for (int64_t t = 0; t < std::min(kAhead, rows); ++t) {
+      expect(row<I>(x, first + t, sample, group), bytes);
+    }
     for (int64_t t = 0; t < rows; ++t) {
       const I* from = row<I>(x, first + t, sample, group);
+      expect(from + kAhead * x.seq, bytes);
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (int64_t i = 0; i < n; ++i) {
@@ -158,11 +198,18 @@ public:
     return {x.data + column * kPair<T>, x.stride};
   }
 
-  /// Asks for a row of the values of the head behind r.
-  template <class F>
-  void expect_row(const F* next, int64_t r) const {
-    if (r + 1 < heads) {
-      expect(next, call.dim * static_cast<int64_t>(sizeof(F)));
+  /// Asks for row t's share of the next head's matrix [count, columns] of a tensor: chunks are too far
+  /// apart in memory for the processor to foresee.
+  void expect_next(const void* all, int64_t r, int64_t t, int64_t count, int64_t columns) const {
+    expect_share(all, of_chunk(r) + 1, t, count * columns);
+  }
+
+  /// Asks for that share of this head's matrix in the chunk that is `step` chunks away.
+  void expect_chunk(
+      const void* all, int64_t r, int64_t step, int64_t t, int64_t count, int64_t columns
+  ) const {
+    if (number + step >= 0 && number + step < call.count) {
+      expect_share(all, of_chunk(r) + step * call.batch * call.heads, t, count * columns);
     }
   }
 
@@ -172,6 +219,14 @@ public:
   float* line;
   T *rows_q, *rows_k, *turned, *scaled, *right, *left, *tokens, *rows_state, *right_state, *matrix;
   float *scores, *dscores, *dmatrix, *first_out, *second_out, *changed, *dq, *dk;
+  float* running; // [K, V]: what passes from one chunk of a head to the next
+
+private:
+  void expect_share(const void* all, int64_t matrix, int64_t t, int64_t size) const {
+    const int64_t share = size / rows;
+    const auto bytes = static_cast<int64_t>(sizeof(T));
+    expect(static_cast<const T*>(all) + matrix * size + t * share, share * bytes);
+  }
 };
 
 } // namespace mh::kernels::MH_LEVEL

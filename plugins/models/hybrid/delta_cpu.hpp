@@ -12,6 +12,15 @@ namespace mh::hybrid {
 /// So it is on the Meta device for a target that is the CPU: there they count memory and GEMMs.
 [[nodiscard]] bool fits_cpu_delta(const DeltaInputs& in);
 
+/// The whole rule: the outputs of samples that begin with an empty state and lie on this rank whole.
+/// The state passes from chunk to chunk without the matrices that others would need to continue it.
+///
+/// Shapes:  -> y [seq, batch, heads, value dim]
+/// Dtype:   y as beta
+/// Memory:  saves the inputs; in the type of products, for each chunk and head, w and u, what is
+///          written, the state and a C by C matrix
+[[nodiscard]] at::Tensor cpu_delta_rule(const DeltaInputs& in, const std::vector<TokenRun>& rows);
+
 /// The chunks of delta_chunks, of which `transitions`, `updates`, `in` and `solved` are set.
 [[nodiscard]] DeltaChunks
 cpu_delta_chunks(const DeltaInputs& in, const std::vector<TokenRun>& rows);

@@ -10,31 +10,34 @@ namespace mh::kernels {
 /// are contiguous. A group is the value heads of a key head.
 struct DeltaCall {
   int64_t batch, heads, groups, key_dim, dim;
-  int64_t longest; ///< rows of the longest chunk
+  int64_t longest, count; ///< rows of the longest chunk, chunks
   const ChunkRows* chunks;
   Strided q, k, v;               ///< [seq, batch, groups, key_dim]; [seq, batch, heads, dim]
   const float *beta, *log_decay; ///< [seq, batch, heads]
   const bool* starts;            ///< [seq, batch]; may be null
   float query_scale, length_eps; ///< q times query_scale / sqrt(|q|² + length_eps)
 
-  /// -w and u side by side, in the type of products: [chunks, batch, heads, longest, key_dim + dim].
-  void* solved = nullptr;
-  void* inverse =
-      nullptr; ///< the triangular matrix's inverse: [chunks, batch, heads, longest, longest]
-  float* transitions = nullptr;  ///< [chunks, batch, heads, key_dim, key_dim]
-  float* updates = nullptr;      ///< [chunks, batch, heads, key_dim, dim]
-  const float* states = nullptr; ///< the same
-  float* y = nullptr;            ///< [seq, batch, heads, dim]
+  /// In the type of products: -w and u side by side, [chunks, batch, heads, longest, key_dim + dim];
+  /// the inverse of the triangular matrix, [chunks, batch, heads, longest, longest]; the states
+  /// before chunks and what tokens write to them, u - w S.
+  void *solved = nullptr, *inverse = nullptr, *states = nullptr, *writes = nullptr;
+  float* transitions = nullptr; ///< [chunks, batch, heads, key_dim, key_dim], or null: not wanted
+  float* updates = nullptr;     ///< [chunks, batch, heads, key_dim, dim]
+  float* y = nullptr;           ///< [seq, batch, heads, dim]
 
-  const float *dtransitions = nullptr, *dupdates = nullptr, *dy = nullptr; ///< incoming gradients
-  void* dsolved = nullptr; ///< written by outputs_backward, read by solve_backward
-  float* dstates = nullptr;
+  /// Incoming gradients; those of `solved` only with those of transitions.
+  const float *dtransitions = nullptr, *dupdates = nullptr, *dy = nullptr;
+  void* dsolved = nullptr;
+  void *dstates = nullptr, *dwrites = nullptr; ///< written by outputs_backward
+  void* du = nullptr;                          ///< the whole gradient of writes; for solve_backward
+  void* behind = nullptr; ///< gradients of the states behind chunks; for solve_backward
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   float *dbeta = nullptr, *dlog_decay = nullptr;
 };
 
+/// Tasks of pass and pass_backward are heads (sample, head), whose chunks follow each other.
 struct DeltaKernels {
-  ChunkKernel<DeltaCall> solve, solve_backward, outputs, outputs_backward;
+  ChunkKernel<DeltaCall> solve, solve_backward, pass, pass_backward, outputs, outputs_backward;
   size_t (*bytes)(const DeltaCall&); ///< the size of a thread's memory
 };
 

@@ -1,6 +1,7 @@
 #include "delta_net.hpp"
 
 #include "decays.hpp"
+#include "delta_cpu.hpp"
 #include "delta_rule.hpp"
 #include "documents.hpp"
 #include "scan.hpp"
@@ -141,6 +142,10 @@ at::Tensor DeltaNet::recur(
     return delta_alone(in);
   }
   const auto rows = chunk_rows(runs, spec_.chunk);
+  const bool whole = context.mode().kv_cache == nullptr && dt.size(0) == context.seq();
+  if (whole && fits_cpu_delta(in)) {
+    return cpu_delta_rule(in, rows);
+  }
   const DeltaChunks chunks = delta_chunks(in, rows);
   const at::Tensor states =
       states_.before_with_matrices(chunks.transitions, chunks.updates, context);

@@ -7,7 +7,8 @@
 /// A token writes only what its key does not read already, so that the tokens of a chunk depend on
 /// each other by a triangular system, whose solution (the WY representation) is linear in the state
 /// before the chunk: the chunk writes u - w S. The state behind it is then a matrix times S plus
-/// another, and all chunks are computed at once but for passing S along.
+/// another, and all chunks are computed at once but for passing S along. Where whole samples lie on
+/// a CPU, delta_cpu.hpp passes it without that matrix.
 ///
 /// Source:  Yang et al., "Gated Delta Networks", arXiv:2412.06464, section 3.3; "Parallelizing
 ///          Linear Transformers with the Delta Rule", arXiv:2406.06484, section 3.2

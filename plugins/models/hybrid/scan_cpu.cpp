@@ -55,7 +55,8 @@ public:
   /// Runs a kernel; `count` as of ChunkTasks.
   template <class Count>
   void run(kernels::ChunkKernel<ScanCall> ScanKernels::*kernel, const Count& count) {
-    tasks_.run(kernels_, kernel, numbers, x_, count);
+    const int64_t tasks = tasks_.count() * numbers.batch * numbers.groups;
+    tasks_.run(kernels_, kernel, numbers, x_, tasks, count);
   }
 
   /// Counts a GEMM of each head: what it multiplies is any number, so it takes no memory.

@@ -1,11 +1,13 @@
 // The chunked form of the gated delta rule: what the recurrence gives token by token, and all its
 // gradients, for chunks of any size, packed documents, several runs of tokens, shared keys, a state
-// that is passed in and out.
+// that is passed in and out; and bf16.
 
 #include "plugins/models/hybrid/delta_rule.hpp"
 
+#include "plugins/models/hybrid/delta_cpu.hpp"
 #include "plugins/models/hybrid/scan.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
@@ -15,6 +17,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -38,16 +41,16 @@ at::Tensor normal(std::vector<int64_t> sizes, at::ScalarType type) {
 }
 
 /// Leaves of the graph: q, k, v, beta, log_decay, the state before the first token.
-std::vector<at::Tensor> leaves(at::ScalarType type) {
+std::vector<at::Tensor> leaves(at::ScalarType type, int64_t key_dim = kKeyDim, int64_t dim = kDim) {
   const at::Tensor beta = at::rand({kSeq, kBatch, kHeads}, at::kDouble);
   const at::Tensor decay = at::rand({kSeq, kBatch, kHeads}, at::kDouble).mul_(-2);
   return {
-      normal({kSeq, kBatch, kKeyHeads, kKeyDim}, type),
-      normal({kSeq, kBatch, kKeyHeads, kKeyDim}, type),
-      normal({kSeq, kBatch, kHeads, kDim}, type),
+      normal({kSeq, kBatch, kKeyHeads, key_dim}, type),
+      normal({kSeq, kBatch, kKeyHeads, key_dim}, type),
+      normal({kSeq, kBatch, kHeads, dim}, type),
       beta.to(type).requires_grad_(),
       decay.to(type).requires_grad_(),
-      normal({kBatch, kHeads, kKeyDim, kDim}, type)};
+      normal({kBatch, kHeads, key_dim, dim}, type)};
 }
 
 /// Documents begin at other tokens in each sample, twice one after the other.  bool [S, B]
@@ -71,7 +74,7 @@ at::Tensor directions(const at::Tensor& x) {
 /// S = S + k (beta (v - Sᵀ k))ᵀ, y = Sᵀ q / sqrt(K).
 std::vector<at::Tensor>
 token_by_token(const std::vector<at::Tensor>& in, const at::Tensor& starts) {
-  const at::Tensor q = directions(in[0]) / std::sqrt(static_cast<double>(kKeyDim));
+  const at::Tensor q = directions(in[0]) / std::sqrt(static_cast<double>(in[0].size(3)));
   const at::Tensor k = directions(in[1]);
   at::Tensor state = in[5]; // [B, H, K, V]
   std::vector<at::Tensor> outputs;
@@ -101,6 +104,19 @@ by_chunks(const std::vector<at::Tensor>& in, const at::Tensor& starts, int64_t s
   const at::Tensor last = states.back();
   states.pop_back();
   return {delta_outputs(chunks, at::stack(states), rows), last};
+}
+
+/// The same, of whole samples, whose states the kernels pass: the outputs alone.
+std::vector<at::Tensor>
+by_kernels(const std::vector<at::Tensor>& in, const at::Tensor& starts, int64_t size) {
+  const auto rows = chunk_rows({{0, kSeq}}, size);
+  return {cpu_delta_rule(inputs_of(in, starts), rows)};
+}
+
+/// Leaves with an empty state before the first token, which is no leaf.
+std::vector<at::Tensor> without_state(std::vector<at::Tensor> in) {
+  in.back() = at::zeros_like(in.back());
+  return in;
 }
 
 std::vector<at::Tensor>
@@ -164,6 +180,104 @@ TEST_CASE("the delta rule by chunks is what it is token by token, and so are all
       }
     }
   }
+}
+
+TEST_CASE("the state passes through whole samples as it does token by token") {
+  at::manual_seed(6);
+  const auto in = without_state(leaves(at::kFloat));
+  const std::vector<at::Tensor> inputs(in.begin(), in.end() - 1);
+  for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+    const std::vector<at::Tensor> expected{token_by_token(in, starts)[0]};
+    const auto expected_gradients = gradients(expected, inputs);
+    for (const int64_t size : {1, 2, 5, 9, 64}) {
+      CAPTURE(size);
+      CAPTURE(starts.defined());
+      const auto made = by_kernels(in, starts, size);
+      CHECK(difference(made[0], expected[0]) < 1e-5);
+      const auto found = gradients(made, inputs);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        CAPTURE(i);
+        CHECK(difference(found[i], expected_gradients[i]) < 1e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("bf16: as far from the recurrence as its rounding, with its own products or float32's") {
+  at::manual_seed(4);
+  for (const auto& [key_dim, dim] : {std::pair(kKeyDim, kDim), std::pair(64L, 32L)}) {
+    const auto exact = leaves(at::kDouble, key_dim, dim);
+    std::vector<at::Tensor> in, same; // the second in float64, of what bf16 leaves of the first
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const at::Tensor narrow = exact[i].detach().to(i < 3 ? at::kBFloat16 : at::kFloat);
+      in.push_back(narrow.clone().requires_grad_());
+      same.push_back(narrow.to(at::kDouble).requires_grad_());
+    }
+    for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+      const auto expected = token_by_token(same, starts);
+      const auto expected_gradients = gradients(expected, same);
+      for (const int64_t size : {1, 5, 64}) {
+        CAPTURE(key_dim);
+        CAPTURE(size);
+        const auto made = by_chunks(in, starts, size);
+        CHECK((made[0].scalar_type() == at::kFloat));
+        CHECK(difference(made[0], expected[0]) < 1e-2);
+        CHECK(difference(made[1], expected[1]) < 1e-2);
+        const auto found = gradients(made, in);
+        for (size_t i = 0; i < in.size(); ++i) {
+          CAPTURE(i);
+          CHECK((found[i].scalar_type() == in[i].scalar_type()));
+          CHECK(difference(found[i], expected_gradients[i]) < 1e-2);
+        }
+      }
+    }
+    const auto narrow = without_state(in), wide = without_state(same);
+    const std::vector<at::Tensor> leaves_of(narrow.begin(), narrow.end() - 1);
+    const std::vector<at::Tensor> wide_leaves(wide.begin(), wide.end() - 1);
+    for (const at::Tensor& starts : {at::Tensor(), starts_of_samples()}) {
+      const std::vector<at::Tensor> expected{token_by_token(wide, starts)[0]};
+      const auto expected_gradients = gradients(expected, wide_leaves);
+      for (const int64_t size : {1, 5, 64}) {
+        CAPTURE(key_dim);
+        CAPTURE(size);
+        const auto made = by_kernels(narrow, starts, size);
+        CHECK(difference(made[0], expected[0]) < 1e-2);
+        const auto found = gradients(made, leaves_of);
+        for (size_t i = 0; i < leaves_of.size(); ++i) {
+          CAPTURE(i);
+          CHECK((found[i].scalar_type() == narrow[i].scalar_type()));
+          CHECK(difference(found[i], expected_gradients[i]) < 1e-2);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("threads change no bit") {
+  at::manual_seed(5);
+  const int threads = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    auto in = leaves(type, 64, 32);
+    for (const size_t i : {3, 4, 5}) {
+      in[i] = in[i].detach().to(at::kFloat).requires_grad_();
+    }
+    std::vector<std::vector<at::Tensor>> runs;
+    for (const int count : {1, 3}) {
+      at::set_num_threads(count);
+      const auto made = by_chunks(in, starts_of_samples(), 4);
+      runs.push_back(gradients(made, in));
+      runs.back().insert(runs.back().end(), made.begin(), made.end());
+      const auto whole = by_kernels(in, starts_of_samples(), 4);
+      const auto of_whole = gradients(whole, {in.begin(), in.end() - 1});
+      runs.back().insert(runs.back().end(), of_whole.begin(), of_whole.end());
+      runs.back().push_back(whole[0]);
+    }
+    for (size_t i = 0; i < runs[0].size(); ++i) {
+      CAPTURE(i);
+      CHECK(runs[0][i].equal(runs[1][i]));
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("tokens alone are chunks of one token, before which the state is empty") {

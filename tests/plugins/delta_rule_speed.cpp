@@ -4,17 +4,13 @@
 // usage: delta_rule_speed [float32|bfloat16 [CHUNK]]
 
 #include "core/memory/caching_allocator.hpp"
-#include "plugins/models/hybrid/delta_rule.hpp"
+#include "plugins/models/hybrid/delta_cpu.hpp"
 #include "plugins/models/hybrid/scan.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -50,26 +46,14 @@ double gemm_rate(at::ScalarType type) {
 }
 
 /// GEMMs of a token: q kᵀ and k kᵀ of each key head; of each head three of the chunk's matrices (w,
-/// u, y), and five of keys or queries and a state (transition and update, w S, q S, and the
-/// transition times S, of C tokens at once). Backward has twice as many of all but the scores.
+/// u, y), and three of keys or queries and a state (w S, q S, and what is written to S). Backward has
+/// twice as many of all.
 double flops(int64_t tokens, int64_t chunk, bool backward) {
   const double scores = 4.0 * kKeyHeads * kDim * chunk;
   const double of_chunk = 6.0 * kHeads * kDim * chunk;
-  const double of_states = kHeads * (8.0 * kDim * kDim + 2.0 * kDim * kDim * kDim / chunk);
+  const double of_states = 6.0 * kHeads * kDim * kDim;
   const double forward = scores + of_chunk + of_states;
   return static_cast<double>(tokens) * (backward ? 3 * forward : forward);
-}
-
-/// The states of h = A h + B, as ChunkStates passes them.
-at::Tensor passed(const DeltaChunks& chunks) {
-  const auto transitions = chunks.transitions.unbind(), updates = chunks.updates.unbind();
-  at::Tensor state = at::zeros_like(updates[0]);
-  std::vector<at::Tensor> states;
-  for (size_t i = 0; i < updates.size(); ++i) {
-    states.push_back(state);
-    state = at::matmul(transitions[i], state) + updates[i];
-  }
-  return at::stack(states);
 }
 
 } // namespace
@@ -80,7 +64,7 @@ int main(int argc, char** argv) {
   const auto type = argc > 1 && std::string(argv[1]) == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const int64_t chunk = argc > 2 ? std::stoll(argv[2]) : 64;
   std::printf("one thread, %s, chunks of %ld tokens\n", c10::toString(type), chunk);
-  for (const int64_t tokens : {2048L, 8192L}) {
+  for (const int64_t tokens : {2048L, 4096L, 8192L}) {
     const auto leaf = [&](std::vector<int64_t> sizes) {
       return at::randn(sizes, type).requires_grad_();
     };
@@ -89,10 +73,8 @@ int main(int argc, char** argv) {
     const at::Tensor beta = at::rand({tokens, 1, kHeads}).requires_grad_();
     const at::Tensor decay = at::rand({tokens, 1, kHeads}).mul_(-0.1).requires_grad_();
     const auto rows = chunk_rows({{0, tokens}}, chunk);
-    const auto forward = [&] {
-      const DeltaChunks chunks = delta_chunks({q, k, v, beta, decay, {}}, rows);
-      return delta_outputs(chunks, passed(chunks), rows);
-    };
+    const DeltaInputs in{q, k, v, beta, decay, {}};
+    const auto forward = [&] { return cpu_delta_rule(in, rows); };
     const double ahead = seconds(3, [&] { (void)forward(); });
     const double both = seconds(3, [&] {
       (void)torch::autograd::grad({forward().sum()}, {q, k, v, beta, decay});

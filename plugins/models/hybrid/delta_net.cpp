@@ -1,6 +1,7 @@
 #include "delta_net.hpp"
 
 #include "decays.hpp"
+#include "delta_cpu.hpp"
 #include "delta_rule.hpp"
 #include "documents.hpp"
 #include "scan.hpp"
@@ -135,11 +136,16 @@ at::Tensor DeltaNet::recur(
       .v = of[0].unflatten(-1, {-1, spec_.dim}), // [S, B, H, D]
       .beta = at::sigmoid(beta.to(wide)),
       .log_decay = steps * a_log_->value.to(wide).exp().neg(),
-      .starts = starts_of(documents, runs)};
+      .starts = starts_of(documents, runs),
+      .target = context.mode().target};
   if (context.mode().tokens_apart) {
     return delta_alone(in);
   }
   const auto rows = chunk_rows(runs, spec_.chunk);
+  const bool whole = context.mode().kv_cache == nullptr && dt.size(0) == context.seq();
+  if (whole && fits_cpu_delta(in)) {
+    return cpu_delta_rule(in, rows);
+  }
   const DeltaChunks chunks = delta_chunks(in, rows);
   const at::Tensor states =
       states_.before_with_matrices(chunks.transitions, chunks.updates, context);

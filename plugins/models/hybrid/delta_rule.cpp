@@ -1,5 +1,8 @@
 #include "delta_rule.hpp"
 
+#include "chunk_cpu.hpp"
+#include "delta_cpu.hpp"
+
 #include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -24,13 +27,6 @@ using torch::autograd::variable_list;
 /// A decay below exp of this is computed as this: no sum shows the difference, and smaller numbers
 /// would become denormal ones, with which processors are a hundred times slower.
 constexpr double kFaintestDecay = -60;
-
-/// Added to the square of a length.
-constexpr double kLengthEps = 1e-6;
-
-std::optional<at::Tensor> if_defined(const at::Tensor& x) {
-  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
-}
 
 /// Rows of chunks with those that fill them up to a power of two, as inverse_of_unit wants it.
 int64_t padded_rows(const std::vector<TokenRun>& rows) {
@@ -458,6 +454,9 @@ double query_scale(const at::Tensor& q) {
 } // namespace
 
 DeltaChunks delta_chunks(const DeltaInputs& in, const std::vector<TokenRun>& rows) {
+  if (fits_cpu_delta(in)) {
+    return cpu_delta_chunks(in, rows);
+  }
   const auto wide = in.beta.scalar_type();
   DeltaChunks made;
   made.q = OfLength::apply(ToChunks::apply(in.q, rows, wide), query_scale(in.q));
@@ -481,6 +480,9 @@ DeltaChunks delta_chunks(const DeltaInputs& in, const std::vector<TokenRun>& row
 
 at::Tensor
 delta_outputs(const DeltaChunks& of, const at::Tensor& states, const std::vector<TokenRun>& rows) {
+  if (of.solved.defined()) {
+    return cpu_delta_outputs(of, states, rows);
+  }
   const at::Tensor y =
       Outputs::apply(of.q, of.k, of.since, if_defined(of.documents), of.w, of.u, states);
   return ToRows::apply(y, rows);

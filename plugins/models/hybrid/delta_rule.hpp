@@ -7,7 +7,8 @@
 /// A token writes only what its key does not read already, so that the tokens of a chunk depend on
 /// each other by a triangular system, whose solution (the WY representation) is linear in the state
 /// before the chunk: the chunk writes u - w S. The state behind it is then a matrix times S plus
-/// another, and all chunks are computed at once but for passing S along.
+/// another, and all chunks are computed at once but for passing S along. Where whole samples lie on
+/// a CPU, delta_cpu.hpp passes it without that matrix.
 ///
 /// Source:  Yang et al., "Gated Delta Networks", arXiv:2412.06464, section 3.3; "Parallelizing
 ///          Linear Transformers with the Delta Rule", arXiv:2406.06484, section 3.2
@@ -27,10 +28,15 @@ namespace mh::hybrid {
 /// Shapes:  q, k [seq, batch, key heads, key dim]; v [seq, batch, heads, value dim]; beta,
 ///          log_decay [seq, batch, heads]; starts bool [seq, batch]: tokens that begin a document,
 ///          which nothing of those before reaches; undefined where there are none
-/// Dtype:   q, k, v any float; beta, log_decay float32, or float64 if v is; computed in theirs
+/// Dtype:   q, k, v any float; beta, log_decay float32, or float64 if v is; computed in theirs, but
+///          bf16 is multiplied as bf16, summed in float32, on a CPU that has instructions for it
 struct DeltaInputs {
   at::Tensor q, k, v, beta, log_decay, starts;
+  at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
 };
+
+/// Added to the square of a length.
+inline constexpr double kLengthEps = 1e-6;
 
 /// All chunks next to each other, C rows each: shorter ones have rows behind them that write nothing.
 ///
@@ -42,11 +48,16 @@ struct DeltaInputs {
 ///          key dim, value dim]: the state behind a chunk is transition S + update
 struct DeltaChunks {
   at::Tensor q, k, since, documents, w, u, transitions, updates;
+
+  /// The kernels of delta_cpu.hpp use these instead of all but the last two: the inputs; and -w and u
+  /// side by side, [chunks, batch, heads, C, key dim + value dim].
+  DeltaInputs in{};
+  at::Tensor solved{};
 };
 
 /// The chunks, whose rows are `rows`.
 ///
-/// Memory:  saves q, k, v, beta, since, w, u and a C by C matrix of each chunk and head
+/// Memory:  saves q, k, v, beta, the decays, w, u and a C by C matrix of each chunk and head
 [[nodiscard]] DeltaChunks delta_chunks(const DeltaInputs& in, const std::vector<TokenRun>& rows);
 
 /// The outputs of all tokens, given `states` before the chunks.

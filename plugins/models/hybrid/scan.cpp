@@ -1,5 +1,6 @@
 #include "scan.hpp"
 
+#include "chunk_cpu.hpp"
 #include "scan_cpu.hpp"
 
 #include <megahost/saved.hpp>
@@ -26,10 +27,6 @@ constexpr int64_t kInputs = 6; // tensors in ScanInputs
 /// Less than exp of this is left of nothing: it is lost in any sum, and smaller numbers would become
 /// denormal ones, with which processors are a hundred times slower.
 constexpr double kFaintest = -60;
-
-std::optional<at::Tensor> optional(const at::Tensor& x) {
-  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
-}
 
 /// Sums of a row and all behind it.
 at::Tensor sums_from_behind(const at::Tensor& x) {
@@ -349,15 +346,16 @@ std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size
 
 std::pair<at::Tensor, at::Tensor>
 chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks) {
-  const auto made =
-      ChunkUpdates::apply(in.x, in.dt, in.log_decay, in.b, optional(in.starts), in.target, chunks);
+  const auto made = ChunkUpdates::apply(
+      in.x, in.dt, in.log_decay, in.b, if_defined(in.starts), in.target, chunks
+  );
   return {made[0], made[1]};
 }
 
 at::Tensor
 chunk_outputs(const ScanInputs& in, const at::Tensor& states, const std::vector<TokenRun>& chunks) {
   return ChunkOutputs::apply(
-      in.x, in.dt, in.log_decay, in.b, in.c, optional(in.starts), states, in.target, chunks
+      in.x, in.dt, in.log_decay, in.b, in.c, if_defined(in.starts), states, in.target, chunks
   );
 }
 

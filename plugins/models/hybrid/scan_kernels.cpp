@@ -187,27 +187,20 @@ void outputs_backward(const CachedChunk<I, T>& c) {
 }
 
 template <class I, class T, void (*Of)(const CachedChunk<I, T>&)>
-void over_tasks(
-    const ScanCall& call, const ProductKernels& products, void* memory, int64_t begin, int64_t end
-) {
-  for (int64_t task = begin; task < end; ++task) {
-    Of(CachedChunk<I, T>(call, products, memory, task));
-  }
-  end_stream();
-}
+constexpr auto kOver = over_tasks<CachedChunk<I, T>, ScanCall, Of>;
 
 template <class I, class T>
 constexpr ScanKernels kKernels = {
-    .updates = over_tasks<I, T, updates<I, T>>,
-    .updates_backward = over_tasks<I, T, updates_backward<I, T>>,
-    .outputs = over_tasks<I, T, outputs<I, T>>,
-    .outputs_backward = over_tasks<I, T, outputs_backward<I, T>>,
+    .updates = kOver<I, T, updates<I, T>>,
+    .updates_backward = kOver<I, T, updates_backward<I, T>>,
+    .outputs = kOver<I, T, outputs<I, T>>,
+    .outputs_backward = kOver<I, T, outputs_backward<I, T>>,
     .bytes = [](const ScanCall& call) { return CachedChunk<I, T>::bytes(call, {}); }};
 
 } // namespace
 
-const ScanTable& scan_table() {
-  static constexpr ScanTable kTable = {
+const ByTypes<ScanKernels>& scan_kernels() {
+  static constexpr ByTypes<ScanKernels> kTable = {
       .fp32 = kKernels<float, float>, .bf16 = kKernels<Bf16, Bf16>, .mixed = kKernels<Bf16, float>};
   return kTable;
 }

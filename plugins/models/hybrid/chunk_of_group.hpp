@@ -6,6 +6,7 @@
 #include "core/level/pack.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -238,6 +239,31 @@ protected:
 private:
   const ProductKernels& products_;
 };
+
+/// Makes the matrix of head r: the decayed scores of each token (rows) and those before it.
+///
+/// expect_next:  called with each row, asks for what the next head reads
+template <class Chunk, class Expect>
+void set_matrix(const Chunk& c, int64_t r, const Expect& expect_next) {
+  using Element = std::remove_pointer_t<decltype(c.matrix)>;
+  const int64_t W = c.width();
+  const float* since = c.since + r * W;
+  float* line = c.dmatrix;
+  for (int64_t t = 0; t < c.rows; ++t) {
+    const float* scores = c.scores + t * W;
+    const float own = since[t];
+    const int32_t document = c.documents[t];
+    const auto last = static_cast<int32_t>(t), end = (last / 16 + 1) * 16;
+    expect_next(t);
+#pragma omp simd
+    for (int32_t s = 0; s < end; ++s) {
+      const float value = scores[s] * decay(own - since[s]);
+      line[s] = (s <= last) & (c.documents[s] == document) ? value : 0;
+    }
+    store_row(c.matrix + t * W, line, end);
+    std::fill(c.matrix + t * W + end, c.matrix + (t + 1) * W, Element{});
+  }
+}
 
 /// A kernel over tasks, of a function of one chunk.
 template <class Chunk, class Call, void (*Of)(const Chunk&)>

@@ -10,29 +10,6 @@ namespace mh::kernels::MH_LEVEL {
 
 namespace {
 
-/// Makes the chunk's matrix: the decayed scores of each token (rows) and those before it.
-template <class I, class T>
-void set_matrix(const DeltaChunk<I, T>& c, int64_t r) {
-  const int64_t W = c.width();
-  const float* since = c.since + r * W;
-  float* line = c.dmatrix;
-  for (int64_t t = 0; t < c.rows; ++t) {
-    const float* scores = c.scores + t * W;
-    const float own = since[t];
-    const int32_t document = c.documents[t];
-    const auto last = static_cast<int32_t>(t), end = (last / 16 + 1) * 16;
-    c.expect_next(c.call.states, r, t, c.call.key_dim, c.call.dim);
-    c.expect_next(c.call.writes, r, t, c.call.longest, c.call.dim);
-#pragma omp simd
-    for (int32_t s = 0; s < end; ++s) {
-      const float value = scores[s] * decay(own - since[s]);
-      line[s] = (s <= last) & (c.documents[s] == document) ? value : 0;
-    }
-    store_row(c.matrix + t * W, line, end);
-    std::fill(c.matrix + t * W + end, c.matrix + (t + 1) * W, T{});
-  }
-}
-
 /// Passes the state of head r through a chunk: what its tokens write, and the state behind it.
 template <class I, class T>
 void pass(const DeltaChunk<I, T>& c, int64_t r) {
@@ -107,7 +84,10 @@ void outputs(const DeltaChunk<I, T>& c) {
   c.multiply(Q, Q, K, {c.rows_q, K}, turned, c.scores, W);
   for (int64_t r = 0; r < c.heads; ++r) {
     c.set_from_state(r);
-    set_matrix(c, r);
+    set_matrix(c, r, [&](int64_t t) {
+      c.expect_next(c.call.states, r, t, c.call.key_dim, c.call.dim);
+      c.expect_next(c.call.writes, r, t, c.call.longest, c.call.dim);
+    });
     const auto writes = c.as_right(c.right, c.values(c.call.writes, r), Q, c.depth(), V);
     c.multiply(Q, V, c.depth(), {c.matrix, W}, writes, c.first_out, V);
     const auto state = c.as_right(c.right_state, c.state(c.call.states, r), K, K, V);

@@ -55,28 +55,6 @@ void updates_backward(const CachedChunk<I, T>& c) {
   c.write_group(c.call.db, c.db);
 }
 
-/// Makes the chunk's matrix: the decayed scores of each token (rows) and those before it.
-template <class I, class T>
-void set_matrix(const CachedChunk<I, T>& c, int64_t r) {
-  const int64_t W = c.width();
-  const float* since = c.since + r * W;
-  float* line = c.dmatrix;
-  for (int64_t t = 0; t < c.rows; ++t) {
-    const float* scores = c.scores + t * W;
-    const float own = since[t];
-    const int32_t document = c.documents[t];
-    c.expect_next(r, t, c.call.states, {c.call.y});
-    const auto last = static_cast<int32_t>(t), end = (last / 16 + 1) * 16;
-#pragma omp simd
-    for (int32_t s = 0; s < end; ++s) {
-      const float value = scores[s] * decay(own - since[s]);
-      line[s] = (s <= last) & (c.documents[s] == document) ? value : 0;
-    }
-    store_row(c.matrix + t * W, line, end);
-    std::fill(c.matrix + t * W + end, c.matrix + (t + 1) * W, T{});
-  }
-}
-
 /// Makes what a chunk's tokens read: from_state (state c), and the chunk's matrix times x dt.
 template <class I, class T>
 void outputs(const CachedChunk<I, T>& c) {
@@ -91,7 +69,7 @@ void outputs(const CachedChunk<I, T>& c) {
     const auto right = c.as_right_transposed(c.right_state, state, P, N);
     c.multiply(Q, P, N, {c.rows_c, N}, right, c.first_out, P);
     c.set_from_state(r);
-    set_matrix(c, r);
+    set_matrix(c, r, [&](int64_t t) { c.expect_next(r, t, c.call.states, {c.call.y}); });
     c.write_scaled_x(c.rows_x, r, nullptr);
     const auto x = c.as_right(c.right, {c.rows_x, P}, Q, c.depth(), P);
     c.multiply(Q, P, c.depth(), {c.matrix, W}, x, c.second_out, P);

@@ -131,8 +131,11 @@ void require_corpus(const std::string& base, const IndexedSplit& split, const In
   for (const char* key : {"documents", "tokens", "lengths"}) {
     if (told.contains(key) && told[key] != wanted[key]) {
       throw Error(
-          path + " describes " + key + " " + told[key].dump() + ", and " + split.prefix + " has " +
-              wanted[key].dump(),
+          path + " describes " + key +
+              (key == std::string_view("lengths")
+                   ? " of documents, and those of " + split.prefix + " are others"
+                   : " " + told[key].dump() + ", and " + split.prefix + " has " + wanted[key].dump()
+              ),
           "the corpus has changed since the file was made: remove the index files, or name another "
           "folder in data.index_files",
           exit_code::data

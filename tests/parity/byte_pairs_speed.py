@@ -1,6 +1,6 @@
-"""How fast byte pairs are in MB per second of one core, next to tiktoken and Hugging Face's `tokenizers`, measured in turn on the
-same text: GPT-2's vocabulary, and Llama 3's where `tests/slow/vocabularies.sh` has fetched it. Each reads the text for the
-first time."""
+"""How fast byte pairs are in MB per second of one core, next to tiktoken, Hugging Face's `tokenizers` and, where the environment
+has it (`pip install gigatoken==0.10.0`), gigatoken, measured in turn on the same text: GPT-2's vocabulary, and Llama 3's where
+`tests/slow/vocabularies.sh` has fetched it. Each reads the text for the first time."""
 
 import base64
 import importlib.util
@@ -40,9 +40,26 @@ def our_seconds(folder, options):
 
 def seconds(encode, all_texts):
     start = time.process_time()
-    for text in all_texts:
-        encode(text)
+    if hasattr(encode, "batch"):
+        encode.batch(all_texts)
+    else:
+        for text in all_texts:
+            encode(text)
     return time.process_time() - start
+
+
+class Gigatoken:
+    """All texts in one call, which is its fastest way, on one thread."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def batch(self, all_texts):
+        self.tokenizer.encode_batch(all_texts, parallel=False)
+
+
+def with_gigatoken(others, make):
+    return others | ({"gigatoken": lambda: Gigatoken(make())} if importlib.util.find_spec("gigatoken") else {})
 
 
 def gpt2_ranks():
@@ -71,10 +88,31 @@ def encoding(name, ranks):
     return tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={}).encode_ordinary
 
 
-def hugging_face():
+def gpt2_made():
     made = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(DATA / "encoder.json"), str(DATA / "vocab.bpe")))
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return made.encode
+    return made
+
+
+def gigatoken_of(text):
+    import gigatoken
+    return gigatoken.Tokenizer.from_json(text)
+
+
+def llama3_made():
+    """Llama 3's ranks as a tokenizer.json: by tiktoken's file it lacks their pattern."""
+    rank = llama_ranks()
+    letters = {token: "".join(letter_of(byte) for byte in token) for token in rank}
+    merges = []
+    for token in rank:
+        cuts = [(rank[token[:i]], rank[token[i:]], i) for i in range(1, len(token)) if token[:i] in rank and token[i:] in rank]
+        merges += [(rank[token], left, right, f"{letters[token[:i]]} {letters[token[i:]]}") for left, right, i in cuts]
+    return json.dumps({"version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None, "decoder": {"type": "ByteLevel"},
+                       "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                           {"type": "Split", "pattern": {"Regex": PATTERNS["llama3"]}, "behavior": "Isolated", "invert": False},
+                           {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]},
+                       "model": {"type": "BPE", "ignore_merges": True, "vocab": {letters[token]: id for token, id in rank.items()},
+                                 "merges": [merge[3] for merge in sorted(merges)]}})
 
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -88,8 +126,10 @@ with tempfile.TemporaryDirectory() as temporary:
     ranks = gpt2_ranks()
     compare(folder, "GPT-2", ["--tokenizer", "gpt2", "--set", f"tokenizer.vocab={DATA / 'encoder.json'}", "--set",
                               f"tokenizer.merges={DATA / 'vocab.bpe'}"],
-            {"tiktoken": lambda: encoding("gpt2", ranks), "tokenizers": hugging_face}, all_texts, megabytes)
+            with_gigatoken({"tiktoken": lambda: encoding("gpt2", ranks), "tokenizers": lambda: gpt2_made().encode},
+                           lambda: gigatoken_of(gpt2_made().to_str())), all_texts, megabytes)
     if LLAMA3.exists():
         ranks = llama_ranks()
         compare(folder, "Llama 3", ["--tokenizer", "tiktoken", "--set", f"tokenizer.path={LLAMA3}", "--set", "tokenizer.pattern=llama3"],
-                {"tiktoken": lambda: encoding("llama3", ranks)}, all_texts, megabytes)
+                with_gigatoken({"tiktoken": lambda: encoding("llama3", ranks)}, lambda: gigatoken_of(llama3_made())),
+                all_texts, megabytes)

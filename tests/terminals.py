@@ -5,13 +5,14 @@ import pathlib
 import re
 import sys
 
-OPENS = re.compile(r"\bpty\.(fork|openpty)|\b(posix_openpt|openpty|forkpty)\(")
+OPENS = re.compile(r"\bOnTerminal\(|\bpty\.(fork|openpty)|\b(posix_openpt|openpty|forkpty)\(")
+HELPERS = ("terminals.py", "on_terminal.py")
 
 
 def main():
     wrong, count = [], 0
     for file in sorted(pathlib.Path(sys.argv[1], "tests").rglob("*.*")):
-        if file.suffix not in (".py", ".cpp") or file.name == "terminals.py" or not OPENS.search(file.read_text()):
+        if file.suffix not in (".py", ".cpp") or file.name in HELPERS or not OPENS.search(file.read_text()):
             continue
         count += 1
         named = re.compile(rf"^test\('[^\n]*with_terminal[^\n]*({file.name}|'-tc=on a {file.stem})", re.MULTILINE)

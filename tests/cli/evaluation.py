@@ -4,12 +4,13 @@ gone. Elsewhere there is no bar."""
 
 import os
 import pathlib
-import pty
 import re
 import signal
 import subprocess
 import tempfile
 import time
+
+from on_terminal import OnTerminal
 
 MEGAHOST = os.environ["MEGAHOST"]
 TINY = os.environ["MEGAHOST_SOURCE"] + "/tests/cli/tiny.toml"
@@ -21,24 +22,10 @@ def number(text):
     return int((text or "0").replace(",", ""))
 
 
-class OnTerminal:
-    """A command whose standard output and error are a terminal."""
-
+class Evaluation(OnTerminal):
     def __init__(self, words, folder):
-        self.ours, its = pty.openpty()
         self.began = time.monotonic()
-        self.process = subprocess.Popen(words, cwd=folder, stdout=its, stderr=its,
-                                        env=os.environ | {"TERM": "xterm", "NO_COLOR": "1"})
-        os.close(its)
-        self.written = b""
-
-    def read(self):
-        """Whether there may be more."""
-        try:
-            self.written += os.read(self.ours, 65536)
-            return True
-        except OSError:  # the other end is closed
-            return False
+        super().__init__(words, cwd=folder, env={"NO_COLOR": "1"})
 
     def frames(self):
         """The texts written between two times that the line was cleared; the last may be there in part."""
@@ -49,10 +36,8 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run([MEGAHOST, "run", TINY, "--run-dir", "run"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     evaluate = [MEGAHOST, "eval", TINY, "--weights", "run", "--set", "data.samples=2000000"]
 
-    whole = OnTerminal([*evaluate, "--set", "train.eval_iters=40"], folder)
-    while whole.read():
-        pass
-    assert whole.process.wait() == 0, whole.written
+    whole = Evaluation([*evaluate, "--set", "train.eval_iters=40"], folder)
+    assert whole.output()[1] == 0, whole.written
     before, *bars, results = whole.frames()
     assert before == "" and bars, whole.written
     last = 0
@@ -70,7 +55,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert piped.stdout == results and piped.stderr == "", piped
 
     # So long that it never ends: the time left is what is left at the speed so far.
-    endless = OnTerminal([*evaluate, "--all", "--split", "train"], folder)
+    endless = Evaluation([*evaluate, "--all", "--split", "train"], folder)
     seen, first = 0, None
     while first is None or time.monotonic() - first < 3 or len(endless.frames()) < 5:
         assert endless.read(), endless.written

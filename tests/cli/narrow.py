@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """On a terminal of 80 columns no line is longer, so none is broken within a word; what is said stays the same."""
 
-import fcntl
 import os
 import pathlib
-import pty
 import re
-import struct
 import subprocess
 import tempfile
-import termios
+
+from on_terminal import OnTerminal
 
 WIDTH = 80
 SOURCE = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
@@ -17,19 +15,9 @@ SOURCE = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
 
 def on_terminal(folder, words):
     """The output to a terminal, without colours, and the exit status."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    process = subprocess.Popen([os.environ["MEGAHOST"], *map(str, words)], stdin=subprocess.DEVNULL, stdout=slave,
-                               stderr=slave, cwd=folder, env=os.environ | {"TERM": "xterm", "HOME": str(folder)})
-    os.close(slave)
-    text = b""
-    try:
-        while piece := os.read(master, 1 << 16):
-            text += piece
-    except OSError:  # the program has closed it
-        pass
-    os.close(master)
-    return re.sub(r"\x1b\[[0-9;]*m", "", text.decode()).replace("\r\n", "\n"), process.wait()
+    text, status = OnTerminal([os.environ["MEGAHOST"], *words], columns=WIDTH, stdin=subprocess.DEVNULL, cwd=folder,
+                              env={"HOME": str(folder)}).output()
+    return re.sub(r"\x1b\[[0-9;]*m", "", text), status
 
 
 def piped(folder, words):

@@ -6,13 +6,14 @@ import json
 import math
 import os
 import pathlib
-import pty
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from on_terminal import OnTerminal
 
 POINTS = ["--set", "optimizer.lr=1e-3,2e-3,3e-3", "--set", "train.iters=400", "--set", "checkpoint.interval=5", "--set",
           "log.tensorboard=false"]
@@ -36,19 +37,9 @@ def stopped_by(number, folder):
 
 def on_terminal(folder):
     """The output of a sweep to a terminal, and the lines that are there in the end."""
-    ours, its = pty.openpty()
     words = [word for word in command(folder, "--jobs", "1") if word != "--json"]
-    sweep = subprocess.Popen(words, stdout=its, stderr=its, env=os.environ | {"TERM": "xterm", "NO_COLOR": "1"})
-    os.close(its)
-    written = b""
-    while True:
-        try:
-            written += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    os.close(ours)
-    assert sweep.wait() == 0, written
-    text = written.decode().replace("\r\n", "\n")
+    text, status = OnTerminal(words, env={"NO_COLOR": "1"}).output()
+    assert status == 0, text
     screen = [""]
     for up, line in re.findall(r"\x1b\[(\d+)A\x1b\[J|([^\x1b\n]*\n)", text):
         screen = screen[:-int(up)] if up else screen + [line]

@@ -2,20 +2,19 @@
 """`megahost watch`: of a run that has ended, of one that goes on, on a terminal and as pages; its journal and goodput after it
 was killed, and in `status` and `compare`."""
 
-import fcntl
 import http.client
 import json
 import os
 import pathlib
-import pty
 import re
 import signal
 import socket
 import struct
 import subprocess
 import tempfile
-import termios
 import time
+
+from on_terminal import OnTerminal
 
 PROGRAM = os.environ["MEGAHOST"]
 TINY = pathlib.Path(os.environ["MEGAHOST_SOURCE"]) / "tests/cli/tiny.toml"
@@ -51,23 +50,14 @@ def goodput(run):
     return found
 
 
-def on_terminal(*words, columns, rows, keys=b""):
+def on_terminal(*words, columns, rows):
     """The output of a command to a terminal of that size, until it ends or has drawn twice."""
-    process, master = pty.fork()
-    if process == 0:
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.environ["TERM"] = "xterm"
-        os.execv(PROGRAM, [PROGRAM, *map(str, words)])
-    text = b""
-    try:
-        while text.count(b"\x1b[H") < 3:
-            text += os.read(master, 65536)
-    except OSError:  # it has ended
+    command = OnTerminal([PROGRAM, *words], columns, rows)
+    while command.written.count(b"\x1b[H") < 3 and command.read():
         pass
-    os.kill(process, signal.SIGINT)
-    os.waitpid(process, 0)
-    os.close(master)
-    return text.decode(errors="replace")  # it may end within a character
+    command.process.send_signal(signal.SIGINT)
+    command.process.wait()
+    return command.written.decode(errors="replace").replace("\r\n", "\n")  # it may end within a character
 
 
 def ask(port, request):

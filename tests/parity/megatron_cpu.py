@@ -98,8 +98,8 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, part=None, **
     return model
 
 
-def optimizer_of(model, lr, decay, distributed, bf16=False):
-    """The model within Megatron's data parallelism, and its AdamW."""
+def optimizer_of(model, lr, decay, distributed, **fields):
+    """The model within Megatron's data parallelism, and its AdamW; `fields` are further ones of its OptimizerConfig."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
@@ -115,9 +115,9 @@ def optimizer_of(model, lr, decay, distributed, bf16=False):
     torch.distributed.reduce_scatter_tensor = lambda output, whole, **_: output.copy_(whole)  # of one rank; Gloo has none
     wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=distributed,
                                                                                  grad_reduce_in_fp32=True), model)
-    config = OptimizerConfig(optimizer="adam", lr=lr, min_lr=lr, weight_decay=decay, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8,
-                             clip_grad=0.0, use_distributed_optimizer=distributed, bf16=bf16)
-    return wrapped, get_megatron_optimizer(config, [wrapped])
+    given = dict(optimizer="adam", lr=lr, min_lr=lr, weight_decay=decay, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8,
+                 clip_grad=0.0, use_distributed_optimizer=distributed)
+    return wrapped, get_megatron_optimizer(OptimizerConfig(**(given | fields)), [wrapped])
 
 
 def inputs_of(ids):

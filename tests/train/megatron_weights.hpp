@@ -36,16 +36,21 @@ inline uint64_t seed_of(const std::string& name) {
   return ~crc;
 }
 
+/// The initial value of a tensor that is no norm's.
+inline at::Tensor normal_of(const std::string& name, const std::vector<int64_t>& sizes) {
+  const bool last =
+      name.find("linear_proj") != std::string::npos || name.find("fc2") != std::string::npos;
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed_of(name));
+  const double std = last && sizes.size() == 2 ? 0.02 / std::sqrt(8.0) : 0.02;
+  return at::randn(sizes, generator) * std;
+}
+
 /// Weights of the golden llama, with `experts` feed-forwards (0: the dense one), or of the gpt with
 /// experts; and their tokens.
 inline Tensors seeded(int64_t experts, bool gpt = false) {
   Tensors all;
   const auto normal = [&](const std::string& name, const std::vector<int64_t>& sizes) {
-    const bool last =
-        name.find("linear_proj") != std::string::npos || name.find("fc2") != std::string::npos;
-    const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed_of(name));
-    const double std = last && sizes.size() == 2 ? 0.02 / std::sqrt(8.0) : 0.02;
-    all[name] = at::randn(sizes, generator) * std;
+    all[name] = normal_of(name, sizes);
   };
   const auto product = [&](const std::string& name, int64_t rows, int64_t columns) {
     normal(name + ".weight", {rows, columns});

@@ -4,12 +4,12 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/native.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/foreign/dcp.hpp"
 #include "core/options/read.hpp"
 #include "core/storage/step_folder.hpp"
-#include "core/train/run_folder.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

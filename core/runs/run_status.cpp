@@ -2,11 +2,11 @@
 
 #include "core/base/host_name.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/language/read.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/records/robust_z.hpp"
-#include "core/train/run_folder.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

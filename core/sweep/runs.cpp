@@ -1,6 +1,7 @@
 // Processes of a sweep, and what they leave behind.
 
 #include "core/base/seconds.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/records/metrics.hpp"
 #include "core/records/robust_z.hpp"
@@ -8,7 +9,6 @@
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/sweep/sweep.hpp"
-#include "core/train/run_folder.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 

@@ -2,11 +2,11 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/records/goodput.hpp"
 #include "core/records/metrics.hpp"
 #include "core/train/closing_text.hpp"
-#include "core/train/run_folder.hpp"
 
 #include <algorithm>
 #include <exception>

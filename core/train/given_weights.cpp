@@ -4,11 +4,11 @@
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
 #include "core/foreign/megatron_arguments.hpp"
 #include "core/model/plugin_call.hpp"
-#include "core/train/mapped_slices.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 

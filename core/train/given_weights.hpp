@@ -2,8 +2,8 @@
 /// A model's weights from where the user has them: a run of ours, a Hugging Face folder, or what
 /// else a plugin reads.
 
+#include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/tensors.hpp"
-#include "core/train/mapped_slices.hpp"
 #include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"

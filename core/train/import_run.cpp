@@ -3,6 +3,7 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/foreign/master_beginnings.hpp"
 #include "core/formats/json.hpp"
@@ -10,7 +11,6 @@
 #include "core/recipe/changes.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/mapped_slices.hpp"
 #include "core/train/start_block.hpp"
 
 #include <ATen/Parallel.h>

@@ -4,6 +4,7 @@
 
 #include "core/base/seconds.hpp"
 #include "core/checkpoint/background.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/records/journal.hpp"
 #include "core/records/profile.hpp"
@@ -17,7 +18,6 @@
 #include "core/train/closing.hpp"
 #include "core/train/device_step.hpp"
 #include "core/train/guards.hpp"
-#include "core/train/run_folder.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
 #include "core/train/start_block.hpp"
@@ -143,7 +143,7 @@ private:
   int64_t iterations_;
   Profile profile_;
   std::optional<double> last_rate_{}; // learning rate of this start's newest step
-  bool first_step_ = true; // the next step is the first of this start
+  bool first_step_ = true;            // the next step is the first of this start
   int64_t saved_step_ = -1;
   int64_t same_step_ = -1; // the last one after which copies of weights were the same
   int64_t evaluated_step_ = -1;

@@ -2,8 +2,8 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/copies.hpp"
 #include "core/memory/caching_allocator.hpp"
-#include "core/train/copies.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"

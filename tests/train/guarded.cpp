@@ -1,8 +1,8 @@
 // Runs that meet bad numbers: float16 overflows, NaN, spikes; what is skipped, rewound, named.
 
+#include "core/checkpoint/copies.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/plan/stage_record.hpp"
-#include "core/train/copies.hpp"
 #include "megahost/optimizer.hpp"
 #include "runs.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/train/run_folder.hpp"
+#include "core/checkpoint/run_folder.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/train/mapped_slices.hpp"
+#include "core/checkpoint/mapped_slices.hpp"
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/hf.hpp"

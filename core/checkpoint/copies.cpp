@@ -1,4 +1,4 @@
-#include "core/train/copies.hpp"
+#include "core/checkpoint/copies.hpp"
 
 #include "core/base/host_name.hpp"
 #include "core/base/text.hpp"

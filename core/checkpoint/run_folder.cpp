@@ -1,4 +1,4 @@
-#include "core/train/run_folder.hpp"
+#include "core/checkpoint/run_folder.hpp"
 
 #include "core/checkpoint/detect_format.hpp"
 #include "core/recipe/paths.hpp"

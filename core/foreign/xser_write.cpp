@@ -131,7 +131,7 @@ void for_each_rank(const XserLayout& layout, const Write& write) {
       static_cast<size_t>(std::min(layout.writers, layout.tensor)),
       [&] { return next < layout.tensor ? std::optional(next++) : std::nullopt; },
       [&](int64_t rank) {
-        const at::NoGradGuard no_grad; // of this thread
+        const at::NoGradGuard no_grad; // each thread has its own
         write(rank);
         return rank;
       },

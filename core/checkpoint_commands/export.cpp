@@ -249,7 +249,8 @@ XserLayout xser_layout(const Invocation& invocation, const Json& config) {
   constexpr int64_t kMost = 4096;
   const XserLayout layout{
       number_option(invocation, "--tensor", 1, 1, kMost),
-      number_option(invocation, "--pipeline", 1, 1, kMost)};
+      number_option(invocation, "--pipeline", 1, 1, kMost),
+      number_option(invocation, "--writers", 8, 1, kMost)};
   for (const char* key : {"num_attention_heads", "num_key_value_heads"}) {
     const int64_t heads = config.value(key, layout.tensor);
     if (heads % layout.tensor != 0) {

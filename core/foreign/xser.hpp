@@ -53,10 +53,11 @@ protected:
 /// The ranks that a checkpoint is written for.
 struct XserLayout {
   int64_t tensor = 1, pipeline = 1;
+  int64_t writers = 1; ///< tensor-parallel ranks whose files are written at the same time
 };
 
 /// Writes `folder`/step_100, `done` last. One tensor of theirs is read at a time, split, and
-/// written file by file.
+/// written as a file of each rank, `writers` of them at a time.
 ///
 /// tensors:  names are Hugging Face's; a tied embedding is written as `lm_head.weight`, too
 /// config:   text of the model's config.json

@@ -1,3 +1,4 @@
+#include "core/base/in_order.hpp"
 #include "core/base/printable.hpp"
 #include "core/foreign/torch_tensors.hpp"
 #include "core/foreign/xser.hpp"
@@ -122,6 +123,22 @@ part_of_rank(const std::vector<at::Tensor>& values, int64_t dim, int64_t rank, i
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
+/// Staggered: `writers` tensor-parallel ranks at a time.
+template <class Write>
+void for_each_rank(const XserLayout& layout, const Write& write) {
+  int64_t next = 0;
+  in_order(
+      static_cast<size_t>(std::min(layout.writers, layout.tensor)),
+      [&] { return next < layout.tensor ? std::optional(next++) : std::nullopt; },
+      [&](int64_t rank) {
+        const at::NoGradGuard no_grad; // each thread has its own
+        write(rank);
+        return rank;
+      },
+      [](int64_t) {}
+  );
+}
+
 } // namespace
 
 uint64_t write_xser(
@@ -178,13 +195,13 @@ uint64_t write_xser(
       done += values.back().nbytes();
     }
     const std::string file = ".tensors/tensor_" + std::to_string(index.next()) + ".pt";
-    for (int64_t t = 0; t < layout.tensor; ++t) {
-      const at::Tensor part = part_of_rank(values, plan.known->dim, t, layout.tensor);
-      put_torch_tensor(storage, directory / (xser_file(t, stage) + file), part);
-      if (t == 0) {
-        index.add(name, part);
-      }
-    }
+    const auto part_of = [&, dim = plan.known->dim](int64_t rank) {
+      return part_of_rank(values, dim, rank, layout.tensor);
+    };
+    for_each_rank(layout, [&](int64_t rank) {
+      put_torch_tensor(storage, directory / (xser_file(rank, stage) + file), part_of(rank));
+    });
+    index.add(name, part_of(0));
     tensors.progress(done);
   }
   for (int64_t p = 0; p < layout.pipeline; ++p) {

@@ -14,7 +14,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 
 namespace xser_tests {
 
@@ -113,6 +117,98 @@ TEST_CASE_FIXTURE(Written, "what is written for two by two ranks is read again")
   CHECK(store.list("out/step_7/model/dp_rank_00_tp_rank_00_pp_rank_01.pt.tensors").size() == 18);
   store.remove("out/step_7/done");
   CHECK_FALSE(format.detect("out"));
+}
+
+namespace {
+
+/// Objects in memory, whose first tensors finish when as many are being written as are expected.
+class StaggeredStorage final : public mh::Storage {
+public:
+  explicit StaggeredStorage(int expected)
+      : expected_(expected) {}
+
+  std::unique_ptr<mh::Upload> put(const mh::Path& path, Existing existing) override {
+    auto upload = store.put(path, existing);
+    const bool is_tensor = path.string().find(".tensors/") != std::string::npos;
+    return is_tensor ? std::make_unique<Counted>(*this, std::move(upload)) : std::move(upload);
+  }
+
+  std::unique_ptr<mh::ReadFile> get(const mh::Path& path) override { return store.get(path); }
+
+  bool contains(const mh::Path& path) override { return store.contains(path); }
+
+  std::vector<Item> list(const mh::Path& prefix) override { return store.list(prefix); }
+
+  void remove(const mh::Path& path) override { store.remove(path); }
+
+  void remove_all(const mh::Path& prefix) override { store.remove_all(prefix); }
+
+  void remove_unfinished(const mh::Path& prefix) override { store.remove_unfinished(prefix); }
+
+  MemoryStorage store;
+  int most = 0; ///< tensors that were being written at the same time
+
+private:
+  class Counted final : public mh::Upload {
+  public:
+    Counted(StaggeredStorage& storage, std::unique_ptr<mh::Upload> upload)
+        : storage_(storage)
+        , upload_(std::move(upload)) {
+      const std::lock_guard lock(storage_.mutex_);
+      storage_.most = std::max(storage_.most, ++storage_.now_);
+      storage_.full_ = storage_.full_ || storage_.now_ == storage_.expected_;
+      storage_.changed_.notify_all();
+    }
+
+    ~Counted() override {
+      const std::lock_guard lock(storage_.mutex_);
+      --storage_.now_;
+    }
+
+    void write(std::span<const std::byte> bytes) override { upload_->write(bytes); }
+
+    void finish() override {
+      std::unique_lock lock(storage_.mutex_);
+      REQUIRE(storage_.changed_.wait_for(lock, std::chrono::minutes(1), [&] {
+        return storage_.full_;
+      }));
+      lock.unlock();
+      upload_->finish();
+    }
+
+  private:
+    StaggeredStorage& storage_;
+    std::unique_ptr<mh::Upload> upload_;
+  };
+
+  int expected_, now_ = 0;
+  bool full_ = false; ///< there were as many as expected
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+} // namespace
+
+TEST_CASE("ranks' files are written staggered, so many at a time") {
+  LlamaTensors model = small_llama(1);
+  for (auto& [name, value] : model) { // so that four ranks split each
+    value = counting({8, 4}, 1);
+  }
+  mh::OutlinedTensors tensors;
+  for (const auto& [name, value] : model) {
+    tensors.outlines.push_back({name, value.scalar_type(), value.sizes().vec()});
+  }
+  tensors.value = [&](const std::string& name) { return model.at(name); };
+  MemoryStorage::Objects first;
+  for (const int writers : {1, 2, 4, 9}) {
+    CAPTURE(writers);
+    const int at_once = std::min(writers, 4);
+    StaggeredStorage staggered(at_once);
+    (void)mh::write_xser(staggered, "out", 7, tensors, {4, 1, writers}, "{}");
+    CHECK(staggered.most == at_once);
+    first = first.empty() ? staggered.store.objects() : first;
+    CHECK(staggered.store.objects() == first);
+  }
 }
 
 TEST_CASE_FIXTURE(Written, "one rank has everything") {

@@ -1,18 +1,15 @@
 #!/usr/bin/env python3
 """Credentials of each source, addresses of each kind, and what goes wrong in a sentence. No secret is ever printed."""
 
-import hashlib
 import http.server
-import json
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 import threading
-import urllib.parse
 
-from store import CANARIES, KEY, SECRET, TOKEN, Refused, Store, free_port, skip_without_moto, verify
+from given import Given, aws_folder
+from store import CANARIES, CONTAINER_TOKEN, SECRET, Refused, Store, free_port, skip_without_moto, verify
 
 skip_without_moto()
 MEGAHOST = os.environ["MEGAHOST"]
@@ -34,79 +31,8 @@ def allowed(name, store, *words, **environment):
     expect(name, store, "there is no folder s3://bucket/nothing", *words, **environment)
 
 
-class Given(http.server.BaseHTTPRequestHandler):
-    """STS, a container, a machine and single sign-on, which all give the one identity there is."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self):
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.path, _, self.query = self.path.partition("?")
-        self.method, self.headers = self.command, {k.lower(): v for k, v in self.headers.items()}
-        try:
-            return 200, self.found()
-        except (Refused, KeyError, AssertionError) as refused:
-            print(f"refused {self.command} {self.path}: {refused!r}", file=sys.stderr)
-            return 403, "<Error><Code>AccessDenied</Code></Error>"
-
-    def do_GET(self):
-        status, text = self.answer()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    do_PUT = do_POST = do_GET
-
-    def found(self):
-        keys = json.dumps({"Code": "Success", "AccessKeyId": KEY, "SecretAccessKey": SECRET, "Token": TOKEN,
-                           "Expiration": "2090-01-01T00:00:00Z"})
-        if self.path == "/":
-            asked = dict(urllib.parse.parse_qsl(self.body.decode()))
-            if asked["Action"] == "AssumeRoleWithWebIdentity":
-                assert asked["WebIdentityToken"] == "web-token" and asked["RoleArn"] == "arn:web"
-            else:
-                verify(self, secret="role-secret", token=None, service="sts")
-                assert asked["RoleArn"] == "arn:role" and asked["ExternalId"] == "x y"
-            return (f"<R><Credentials><AccessKeyId>{KEY}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
-                    f"<SessionToken>{TOKEN}</SessionToken><Expiration>2090-01-01T00:00:00Z</Expiration></Credentials></R>")
-        if self.path == "/container":
-            assert self.headers["authorization"] == "container-token"
-            return keys
-        if self.path == "/latest/api/token":
-            assert self.headers["x-aws-ec2-metadata-token-ttl-seconds"]
-            return "machine-token"
-        if self.path.startswith("/latest/meta-data/iam/security-credentials/"):
-            assert self.headers["x-aws-ec2-metadata-token"] == "machine-token"
-            return keys if self.path.endswith("/the-role") else "the-role"
-        assert self.path == "/federation/credentials" and self.headers["x-amz-sso_bearer_token"] == "sso-token"
-        assert self.query == "account_id=1&role_name=r"
-        return json.dumps({"roleCredentials": {"accessKeyId": KEY, "secretAccessKey": SECRET, "sessionToken": TOKEN,
-                                               "expiration": 3786912000000}})
-
-
 def credentials(store, home, given):
-    aws = pathlib.Path(home, ".aws")
-    (aws / "sso/cache").mkdir(parents=True)
-    (aws / "credentials").write_text(f"[default]\naws_access_key_id={KEY}\naws_secret_access_key={SECRET}\naws_session_token={TOKEN}\n"
-                                     f"[base]\naws_access_key_id={KEY}\naws_secret_access_key=role-secret\n")
-    document = json.dumps({"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": TOKEN})
-    (aws / "document").write_text(document)
-    (aws / "config").write_text(
-        f"[profile process]\ncredential_process = cat '{aws}/document'\n"
-        f"[profile role]\nrole_arn = arn:role\nsource_profile = base\nexternal_id = x y\n"
-        f"[profile web]\nrole_arn = arn:web\nweb_identity_token_file = {home}/web\n"
-        f"[profile sso]\nsso_session = company\nsso_account_id = 1\nsso_role_name = r\n"
-        f"[profile expired]\nsso_session = old\nsso_account_id = 1\nsso_role_name = r\n"
-        f"[sso-session company]\nsso_region = us-east-1\n[sso-session old]\nsso_region = us-east-1\n")
-    for session, until in {"company": "2090", "old": "2020"}.items():
-        (aws / "sso/cache" / (hashlib.sha1(session.encode()).hexdigest() + ".json")).write_text(
-            json.dumps({"accessToken": "sso-token", "expiresAt": f"{until}-01-01T00:00:00Z"}))
-    pathlib.Path(home, "web").write_text("web-token\n")
-    pathlib.Path(home, "token").write_text("container-token\n")
+    aws_folder(home)
     base = {**STATIC, "HOME": home, "AWS_ENDPOINT_URL_STS": given, "AWS_ENDPOINT_URL_SSO": given}
     elsewhere = {**base, "HOME": "/nonexistent"}
     allowed("environment", store)
@@ -120,6 +46,10 @@ def credentials(store, home, given):
             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=home + "/token")
     allowed("machine", store, **{**elsewhere, "AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": given})
     expect("expired sign-on", store, "the token of single sign-on has expired", **base, AWS_PROFILE="expired")
+    expect("process without a key", store, "the credential_process of profile broken: the answer holds no AccessKeyId", **base,
+           AWS_PROFILE="broken")
+    expect("address of a container", store, "credentials of the container: its address is neither http nor https", **elsewhere,
+           AWS_CONTAINER_CREDENTIALS_FULL_URI=f"ftp://me:{SECRET}@host", AWS_CONTAINER_AUTHORIZATION_TOKEN=CONTAINER_TOKEN)
     expect("no credentials", store, "there are no credentials for the object store", **elsewhere)
     expect("container refuses", store, "credentials of the container: the answer is 403 AccessDenied", **elsewhere,
            AWS_CONTAINER_CREDENTIALS_FULL_URI=given + "/container", AWS_CONTAINER_AUTHORIZATION_TOKEN="other")

@@ -101,6 +101,7 @@ std::vector<Command> checkpoint_commands() {
            kStep,
            {"--tensor", "RANKS", "for xser: tensor-parallel ranks (1)"},
            {"--pipeline", "RANKS", "for xser: pipeline stages (1)"},
+           {"--writers", "RANKS", "for xser: ranks whose files are written at the same time (8)"},
            {"--dtype",
             "TYPE",
             "type of the weights (the run's precision; for dcp, as they are saved)",

@@ -155,11 +155,13 @@ ObjectPlace place_of(const mh::Path& path) {
   return place;
 }
 
-StoreClient::StoreClient(const Options& options, EnvironmentReader environment)
+StoreClient::StoreClient(
+    const Options& options, EnvironmentReader environment, const Credentials& given
+)
     : options_(completed(options, environment))
     , own_endpoint_(!options_.endpoint.empty())
     , http_(options_.ca_file, static_cast<long>(options_.stall))
-    , credentials_({std::move(environment), options_.profile, options_.region}, http_) {}
+    , credentials_({std::move(environment), options_.profile, options_.region, given}, http_) {}
 
 std::string StoreClient::region_of(const std::string& bucket) {
   const std::lock_guard lock(mutex_);

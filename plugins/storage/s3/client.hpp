@@ -47,7 +47,9 @@ struct Reply : HttpReply {
 class StoreClient {
 public:
   explicit StoreClient(
-      const Options& options, EnvironmentReader environment = process_environment()
+      const Options& options,
+      EnvironmentReader environment = process_environment(),
+      const Credentials& given = {}
   );
 
   /// Asks until there is an answer that another try would not change.

@@ -38,11 +38,16 @@ std::string text_of(const nlohmann::json& json, const char* name) {
 }
 
 /// Credentials as processes, containers and machines say them.
-Credentials from_json(const std::string& text, const char* token, const std::string& source) {
+Credentials from_json(
+    const std::string& text,
+    const char* token,
+    const std::string& source,
+    const std::string& hint = ""
+) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || text_of(json, "AccessKeyId").empty() ||
       text_of(json, "SecretAccessKey").empty()) {
-    fail(source, "the answer holds no AccessKeyId and SecretAccessKey", "");
+    fail(source, "the answer holds no AccessKeyId and SecretAccessKey", hint);
   }
   return {
       text_of(json, "AccessKeyId"),
@@ -78,6 +83,9 @@ public:
       , profiles_(place.environment, place.profile) {}
 
   Credentials find() {
+    if (place_.given.sign()) {
+      return place_.given;
+    }
     if (place_.profile.empty()) {
       if (!env("AWS_ACCESS_KEY_ID").empty()) {
         return {
@@ -292,8 +300,10 @@ private:
         source};
   }
 
+  /// The standard error of the process is not kept: it may have secrets, and would be in logs.
   Credentials process(const std::string& command, const std::string& source) {
-    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "re"), &pclose);
+    const std::string quiet = "exec 2>/dev/null; " + command;
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(quiet.c_str(), "re"), &pclose);
     std::string text;
     std::array<char, 4096> block{};
     while (pipe != nullptr) {
@@ -303,7 +313,12 @@ private:
       }
       text.append(block.data(), got);
     }
-    return from_json(text, "SessionToken", "the credential_process of " + source.substr(4));
+    return from_json(
+        text,
+        "SessionToken",
+        "the credential_process of " + source.substr(4),
+        "run its command by hand: it says why"
+    );
   }
 
   Credentials container() {
@@ -369,7 +384,7 @@ private:
 
   HttpReply ask(HttpRequest request) {
     if (!request.url.starts_with("http://") && !request.url.starts_with("https://")) {
-      return {.trouble = request.url + " is no http or https address"};
+      return {.trouble = "its address is neither http nor https"};
     }
     request.total_ms = 10'000;
     HttpReply reply = http_.ask(request);

@@ -17,6 +17,7 @@ struct CredentialsPlace {
   EnvironmentReader environment;
   std::string profile{}; ///< profile of a recipe; its credentials come before the environment's
   std::string region{};  ///< region of STS
+  Credentials given{};   ///< if there are any, no others are looked for
 };
 
 /// Throws:  mh::Error where a source is set up and does not work, and where there is none; it names

@@ -82,8 +82,8 @@ void S3::fields(mh::Fields<Config>& f) {
       .unit("seconds");
 }
 
-S3::S3(const Config& config, const Args& /*args*/)
-    : client_(std::make_shared<StoreClient>(config)) {}
+S3::S3(const Config& config, const Args& /*args*/, const Credentials& given)
+    : client_(std::make_shared<StoreClient>(config, process_environment(), given)) {}
 
 std::unique_ptr<mh::Upload> S3::put(const Path& path, Existing existing) {
   return put_object(client_, path, existing);

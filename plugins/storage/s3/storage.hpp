@@ -13,7 +13,8 @@ public:
 
   static void fields(mh::Fields<Config>& f);
 
-  explicit S3(const Config& config, const Args& = {});
+  /// `given` credentials come before those that are found.
+  explicit S3(const Config& config, const Args& = {}, const Credentials& given = {});
 
   [[nodiscard]] std::unique_ptr<mh::Upload> put(const mh::Path& path, Existing existing) override;
   [[nodiscard]] std::unique_ptr<mh::ReadFile> get(const mh::Path& path) override;

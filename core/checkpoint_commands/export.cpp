@@ -72,7 +72,7 @@ public:
     HfCounterpart found = in_plugin(*architecture_, "hugging_face", [&] {
       return hf_counterpart(*architecture_, entry_, fields_, model_type);
     });
-    for (const auto& [key, id] : token_ids()) {
+    for (const auto& [key, id] : token_ids(found.config)) {
       found.config[key] = id ? Json(*id) : Json();
     }
     return found;
@@ -92,16 +92,21 @@ public:
     return maps;
   }
 
-  /// Ids of tokens by their keys in config.json.
-  [[nodiscard]] std::map<std::string, std::optional<int32_t>> token_ids() const {
+  /// Ids of tokens by their keys in config.json. A decoder that reads an encoder starts with the
+  /// padding's, as corpora of spans have it.
+  [[nodiscard]] std::map<std::string, std::optional<int32_t>> token_ids(const Json& config) const {
     const SpecialIds special =
         in_plugin(*tokenizer_, "special_ids", [&] { return tokenizer_->special_ids(); });
     const auto end =
         in_plugin(*tokenizer_, "end_of_document", [&] { return tokenizer_->end_of_document(); });
-    return {
+    std::map<std::string, std::optional<int32_t>> ids{
         {"bos_token_id", special.bos},
         {"eos_token_id", special.eos ? special.eos : end},
         {"pad_token_id", special.pad}};
+    if (config.value("is_encoder_decoder", false)) {
+      ids["pad_token_id"] = ids["decoder_start_token_id"] = special.pad.value_or(0);
+    }
+    return ids;
   }
 
   /// Files of the tokenizer, by their names at Hugging Face: those that the recipe names, and those
@@ -366,7 +371,7 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
     );
   }
   Json generation{{"_from_model_config", true}};
-  for (const auto& [key, id] : model.token_ids()) {
+  for (const auto& [key, id] : model.token_ids(counterpart.config)) {
     if (id) {
       generation[key] = *id;
     }

@@ -100,7 +100,7 @@ void close_run(
         return;
       }
       log.line("");
-      log.line("what the model writes after \"" + terminal_text(text->prompt) + "\":");
+      log.line(text->title + ":");
       lines_of(log, terminal_text(text->text), "  ");
     });
   }

@@ -17,12 +17,13 @@ struct ClosingTextOptions {
 };
 
 struct ClosingText {
-  std::string prompt; ///< text that the model was given
-  std::string text;   ///< text that it wrote
+  std::string title; ///< says what the text is
+  std::string text;
 };
 
 /// Continues the beginning of a sample of the corpus; an encoder reads what the sample has for it.
-/// Nothing where the model does not write.
+/// Where that has spans taken out, it is shown with those that the model writes, each token the
+/// likeliest. Nothing where the model does not write.
 [[nodiscard]] std::optional<ClosingText>
 closing_text(const Session& session, const ClosingTextOptions& options);
 

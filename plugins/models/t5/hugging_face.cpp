@@ -86,7 +86,9 @@ HfMapping hugging_face_mapping() {
                  "initializer_factor",
                  "is_gated_act",
                  "output_past"},
-            .simplify = simplify}},
+            .simplify = simplify,
+            // Its absence says it, too, but not to whoever reads the file alone.
+            .restore = [](Table& config) { config.set("is_encoder_decoder", true); }}},
       .free = {"dropout", "attention_dropout", "init_std", "encoder_length"},
       .plain = plain};
 }

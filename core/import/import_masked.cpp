@@ -70,8 +70,14 @@ void Importer::t5() {
   const char* length = either("encoder-seq-length", "seq-length");
   set_from("model.encoder_length", given_.integer(length, 0), length);
   set_from("model.seq_length", given_.integer("decoder-seq-length", 0), "decoder-seq-length");
+  if (!is_set("model.init_std")) { // T5's own is another for each layer
+    constexpr double kInitStd = 0.02;
+    set("model.init_std", kInitStd, kMegatronDefault);
+  }
   const std::string kind = given_.text("position-embedding-type", "learned_absolute");
   if (kind == "relative") {
+    comment("--position-embedding-type relative: training differs: scores have no factor 1 / "
+            "sqrt(head_dim), which T5 leaves out with relative positions and Megatron-LM does not");
     const std::pair<const char*, const char*> sizes[] = {
         {"relative-attention-num-buckets", "model.buckets"},
         {"relative-attention-max-distance", "model.max_distance"}};
@@ -101,28 +107,42 @@ void Importer::ict_data() {
   }
 }
 
-void Importer::masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes) {
-  const bool bert = trains_ == Trains::bert;
-  const bool ict = trains_ == Trains::ict;
-  set("data.use", bert ? "bert" : ict ? "ict" : "t5", command_.program);
-  set("data.paths", Value::Array(prefixes.begin(), prefixes.end()), paths.text());
-  if (ict) {
+/// Source:  Megatron-LM, pretrain_bert.py and pretrain_t5.py, train_valid_test_datasets_provider
+void Importer::masked_data(const GivenArgument& paths) {
+  const char* program_says = trains_ == Trains::bert ? "pretrain_bert.py" : "pretrain_t5.py";
+  blended_data(paths);
+  if (trains_ == Trains::ict) {
+    set("data.use", "ict", command_.program);
+    if (is_set("data.weights")) {
+      refuse(paths.text() + ": weights of corpora have no equivalent for retrievers");
+    }
     ict_data();
-  } else {
-    set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
+    comment(
+        "samples are drawn by megahost's own rule, with Megatron-LM's probabilities: they are not "
+        "its very samples"
+    );
+    return;
   }
+  const bool bert = trains_ == Trains::bert;
+  set("data.use", bert ? "bert" : "t5", command_.program);
+  set("data.order", "megatron", "the samples of Megatron-LM");
+  loader();
+  set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
+  set_from("data.short_seq_prob", given_.number("short-seq-prob", 0.1), "short-seq-prob");
+  set("data.whole_words", true, program_says);
+  set("data.max_ngram", bert ? 3 : 10, program_says);
   if (bert) {
     set("data.pair",
         given_.has("bert-no-binary-head") ? "none" : "order",
         given_.has("bert-no-binary-head") ? "--bert-no-binary-head"
                                           : "BERT of Megatron-LM: sentences in order, or swapped");
-    set("data.whole_words", true, kMegatronDefault);
-    set_from("data.short_seq_prob", given_.number("short-seq-prob", 0.1), "short-seq-prob");
   }
-  comment(
-      "samples are drawn by megahost's own rule, with Megatron-LM's probabilities: they are not "
-      "its very samples"
-  );
+  if (given_.has("data-cache-path")) {
+    comment(
+        given_.find("data-cache-path")->text() +
+        ": each rank makes the order of sentences in memory"
+    );
+  }
 }
 
 } // namespace mh

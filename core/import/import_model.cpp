@@ -388,6 +388,29 @@ void Importer::positions() {
   }
 }
 
+/// Its ids behind the vocabulary's file.
+///
+/// Source:  megatron-core 0.16.1, tokenizers/text/utils/build_tokenizer.py; with --legacy-tokenizer,
+///          and in older versions, megatron/training/tokenizer/tokenizer.py
+void Importer::word_pieces(const std::string& type) {
+  constexpr int64_t kSentinels = 100; // BertWordPieceCase adds them by itself
+  const bool cased = type == "BertWordPieceCase", own = given_.has("legacy-tokenizer");
+  set_from("tokenizer.lower_case", !cased, "tokenizer-type");
+  if (own) {
+    set("tokenizer.bos_eos", true, "--legacy-tokenizer");
+  } else {
+    comment(
+        "tokenizer.bos_eos = true adds the [BOS] and [EOS] that older versions of Megatron-LM have "
+        "behind the words of --vocab-file"
+    );
+  }
+  if (cased && !own) {
+    set("tokenizer.extra_ids", kSentinels, "--tokenizer-type BertWordPieceCase");
+  } else if (given_.integer("vocab-extra-ids", 0) > 0) {
+    set_from("tokenizer.extra_ids", given_.integer("vocab-extra-ids", 0), "vocab-extra-ids");
+  }
+}
+
 bool Importer::tokenizer_of_file(const std::string& type) {
   const struct {
     std::string_view type, use, file;
@@ -408,9 +431,8 @@ bool Importer::tokenizer_of_file(const std::string& type) {
   set_from("tokenizer.use", std::string(known->use), "tokenizer-type");
   set_from("tokenizer.path", given_.text(known->file), known->file);
   if (known->use == "wordpiece") {
-    set_from("tokenizer.lower_case", type == "BertWordPieceLowerCase", "tokenizer-type");
-  }
-  if (const int64_t extra = given_.integer("vocab-extra-ids", 0); extra > 0) {
+    word_pieces(type);
+  } else if (const int64_t extra = given_.integer("vocab-extra-ids", 0); extra > 0) {
     if (known->use == "hf") {
       comment(
           "--vocab-extra-ids " + std::to_string(extra) + ": the folder's own sentinels are taken"

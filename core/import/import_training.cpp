@@ -203,6 +203,30 @@ void Importer::data_of_splits() {
   set("data.sources", std::move(sources), "--train-data-path, --valid-data-path, --test-data-path");
 }
 
+void Importer::blended_data(const GivenArgument& paths) {
+  const GivenBlend blend = blend_of(paths);
+  Value::Array names, weights;
+  for (const std::string& prefix : blend.prefixes) {
+    names.emplace_back(prefix);
+  }
+  for (const double weight : blend.weights) {
+    weights.push_back(number_value(weight));
+  }
+  set("data.paths", std::move(names), "--data-path");
+  if (!weights.empty()) {
+    set("data.weights", std::move(weights), "--data-path");
+  }
+}
+
+void Importer::loader() {
+  if (given_.has("dataloader-type")) {
+    set_from("data.dataloader", given_.text("dataloader-type"), "dataloader-type");
+  }
+  if (given_.has("no-data-sharding")) {
+    set("data.data_sharding", false, "--no-data-sharding");
+  }
+}
+
 void Importer::data() {
   const GivenArgument* paths = given_.find("data-path");
   const bool apart = given_.has("train-data-path") || given_.has("valid-data-path") ||
@@ -221,44 +245,22 @@ void Importer::data() {
           "give --data-path and --split"
       );
     }
-    const GivenBlend blend = blend_of(*paths);
-    if (!blend.weights.empty()) {
-      refuse(paths->text() + ": weights of corpora have no equivalent for encoders");
-    }
-    masked_data(*paths, blend.prefixes);
+    masked_data(*paths);
     return;
   }
   set("data.use", "indexed", paths != nullptr ? paths->text() : "--train-data-path");
   set("data.order", "megatron", "the samples of Megatron-LM");
   if (paths != nullptr) {
-    const GivenBlend blend = blend_of(*paths);
-    Value::Array names, weights;
-    for (const std::string& prefix : blend.prefixes) {
-      names.emplace_back(prefix);
-    }
-    for (const double weight : blend.weights) {
-      weights.push_back(number_value(weight));
-    }
-    set("data.paths", std::move(names), "--data-path");
-    if (!weights.empty()) {
-      set("data.weights", std::move(weights), "--data-path");
-    }
+    blended_data(*paths);
   } else {
     data_of_splits();
   }
-  const std::pair<const char*, const char*> texts[] = {
-      {"data-cache-path", "data.index_files"}, {"dataloader-type", "data.dataloader"}};
-  for (const auto& [argument, key] : texts) {
-    if (given_.has(argument)) {
-      set_from(key, given_.text(argument), argument);
-    }
+  if (given_.has("data-cache-path")) {
+    set_from("data.index_files", given_.text("data-cache-path"), "data-cache-path");
   }
-  const std::pair<const char*, const char*> without[] = {
-      {"no-data-sharding", "data.data_sharding"}, {"no-mmap-bin-files", "data.mmap"}};
-  for (const auto& [flag, key] : without) {
-    if (given_.has(flag)) {
-      set(key, false, std::string("--") + flag);
-    }
+  loader();
+  if (given_.has("no-mmap-bin-files")) {
+    set("data.mmap", false, "--no-mmap-bin-files");
   }
   const std::pair<const char*, const char*> flags[] = {
       {"reset-position-ids", "data.reset_positions"},

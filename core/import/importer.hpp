@@ -86,11 +86,16 @@ private:
   void data();
   void data_of_splits();
   /// Corpora of sentences, for BERT, T5 and retrievers.
-  void masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes);
+  void masked_data(const GivenArgument& paths);
+  /// The paths of a blend, and their shares.
+  void blended_data(const GivenArgument& paths);
+  /// The loader's way through the samples of Megatron's order.
+  void loader();
   void ict_data();
   void tokenizer();
   /// A tokenizer that is read from a file; false if the type is another.
   bool tokenizer_of_file(const std::string& type);
+  void word_pieces(const std::string& type);
   void others();
 
   const ShellCommand& command_;

@@ -296,6 +296,7 @@ constexpr MegatronArgument kArguments[] = {
     {"merge-file", one, settings},
     {"vocab-size", one, settings},
     {"vocab-extra-ids", one, settings},
+    {"legacy-tokenizer", none, settings},
     {"mask-prob", one, settings},
     {"short-seq-prob", one, settings},
     {"padded-vocab-size", one, nothing, {}, {}, "padding is a rank's own, and never trained"},

@@ -97,7 +97,7 @@ HOST = {
     "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
     "data.index_files", "data.mmap", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",
     "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
-    "tokenizer.special_tokens", "tokenizer.add_special_tokens", "tokenizer.add_bos", "tokenizer.add_eos", "tokenizer.extra_ids",
+    "tokenizer.special_tokens", "tokenizer.add_special_tokens", "tokenizer.add_bos", "tokenizer.add_eos", "tokenizer.bos_eos", "tokenizer.extra_ids",
     "tokenizer.lower_case", "tokenizer.chinese",
     "tokenizer.bos", "tokenizer.eos", "tokenizer.pad", "tokenizer.path", "tokenizer.pattern", "train.samples", "train.eval_interval", "train.eval_iters", "train.seed",
     "train.exit_minutes", "train.exit_iters", "lr_schedule.on_resume", "guards.spike_z", "guards.window", "guards.skips",

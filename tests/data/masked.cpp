@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace masked_tests {
@@ -268,6 +269,105 @@ TEST_CASE("t5's samples are texts with holes, and what was in them") {
     seen.insert(text);
   }
   CHECK(static_cast<int64_t>(seen.size()) == corpus.size(Split::train));
+}
+
+namespace {
+
+/// Three documents of sentences; all tokens count on from 1.
+std::string three_documents(const Folder& folder) {
+  mh::IndexedWriter writer(mh::file_system(), folder.path() / "three", mh::token_type_for(300));
+  int32_t next = 1;
+  for (const std::vector<size_t>& lengths : {std::vector<size_t>{3, 2, 4}, {5, 5}, {6, 2, 3, 4}}) {
+    std::vector<int32_t> ids(std::accumulate(lengths.begin(), lengths.end(), size_t{0}));
+    std::iota(ids.begin(), ids.end(), next);
+    next += static_cast<int32_t>(ids.size());
+    writer.add_document(ids, lengths);
+  }
+  writer.commit();
+  return folder.path() / "three";
+}
+
+mh::masked::SpanCorpus::Config megatron_spans(const Folder& folder) {
+  mh::masked::SpanCorpus::Config config;
+  config.order = "megatron";
+  config.paths = {three_documents(folder)};
+  config.mask_prob = 0.3;
+  config.max_ngram = 2;
+  return config;
+}
+
+mh::Corpus::Args span_args(int64_t encoder, int64_t length) {
+  auto args = args_of(length, {1, 0, 0});
+  args.sequences = {{"encoder", encoder}};
+  args.wanted = {7, 0, 0};
+  return args;
+}
+
+} // namespace
+
+TEST_CASE("t5 in Megatron's order: samples of megatron-core 0.16.1") {
+  const Folder folder;
+  const mh::masked::SpanCorpus corpus(megatron_spans(folder), span_args(14, 16));
+  CHECK(corpus.size(Split::train) == 9); // three epochs
+  CHECK(corpus.evaluation() == mh::Corpus::Evaluation::onward);
+  CHECK(corpus.summary() == "t5 in Megatron's order: 3 documents, 34 tokens, 9 samples of train");
+  const auto filled = [](Ids ids, size_t size) {
+    ids.resize(size);
+    return ids;
+  };
+  const auto second = corpus.sample(Split::train, 1);
+  CHECK(ids(second, "encoder_tokens") == filled({10, 11, 12, 13, 261, 16, 17, 262, 19}, 14));
+  CHECK(ids(second, "encoder_segments") == Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1});
+  CHECK(ids(second, "tokens") == filled({258, 261, 14, 15, 262, 18}, 16));
+  CHECK(ids(second, "labels") == filled({261, 14, 15, 262, 18, 257}, 16));
+  CHECK(std::ranges::count(floats(second, "loss_mask"), 1.0F) == 6);
+  const auto third = corpus.sample(Split::train, 2 + 9); // the next epoch is the same
+  CHECK(ids(third, "labels") == filled({261, 12, 13, 262, 17, 257}, 16));
+}
+
+TEST_CASE("Megatron's order of sentences refuses what it cannot do") {
+  const Folder folder;
+  const auto config = megatron_spans(folder);
+  const auto fails = [](const auto& options, const mh::Corpus::Args& args, const char* sentence) {
+    CHECK_THROWS_WITH_AS(
+        mh::masked::SpanCorpus(options, args), doctest::Contains(sentence), mh::Error
+    );
+  };
+  auto args = span_args(14, 16);
+  args.seed = 2147483647;
+  fails(config, args, "train.seed 2147483647 is more than");
+  args = span_args(3, 16);
+  fails(config, args, "no room for Megatron's samples of 2 tokens");
+  const mh::masked::SpanCorpus narrow(config, span_args(14, 5));
+  CHECK_THROWS_WITH_AS(
+      (void)narrow.sample(Split::train, 1),
+      doctest::Contains("2 spans, which need as many sentinels and 6 tokens of the decoder"),
+      mh::Error
+  );
+  mh::masked::BertCorpus::Config bert;
+  bert.order = "megatron";
+  bert.paths = config.paths;
+  CHECK_THROWS_WITH_AS(
+      mh::masked::BertCorpus(bert, args_of(16)), doctest::Contains("[PAD] is 0"), mh::Error
+  );
+  auto blended = config;
+  blended.paths.push_back(blended.paths.front());
+  CHECK(mh::masked::check_samples(blended).find("needs their shares") != std::string::npos);
+  blended.weights = {1, 0};
+  CHECK(mh::masked::check_samples(blended) == "weights are greater than 0");
+  blended.weights = {1};
+  CHECK(mh::masked::check_samples(blended) == "there are 1 weights for 2 paths");
+  blended.order = "megahost";
+  CHECK(
+      mh::masked::check_samples(blended).find("are of the order \"megatron\"") != std::string::npos
+  );
+
+  mh::IndexedWriter writer(mh::file_system(), folder.path() / "long", mh::token_type_for(300));
+  writer.add_document(std::vector<int32_t>(600, 1), std::vector<size_t>{513, 87});
+  writer.commit();
+  auto too_long = config;
+  too_long.paths = {(folder.path() / "long").string()};
+  fails(too_long, span_args(14, 16), "none that Megatron takes a sample of");
 }
 
 TEST_CASE("corpora of hidden tokens refuse what they cannot do") {

@@ -145,6 +145,21 @@ TEST_CASE("sums and orders of numpy and PyTorch") {
   std::vector<double> tenths(9, 0.1);
   CHECK(mh::indexed::numpy_sum(tenths) == 0.9);
   CHECK(std::accumulate(tenths.begin(), tenths.end(), 0.0) < 0.9);
+  // numpy.random.RandomState(7)
+  mh::indexed::RandomState random(7);
+  for (const double expected : {0.07630828937395717, 0.7799187922401146, 0.4384092314408935}) {
+    CHECK(random.uniform() == expected);
+  }
+  for (const auto& [end, expected] : {std::pair(2, 1), {3, 2}, {10, 8}, {1000, 349}}) {
+    CHECK(1 + random.below(static_cast<uint64_t>(end - 1)) == static_cast<uint64_t>(expected));
+  }
+  for (const int64_t expected : {2, 2, 1, 3, 1, 4, 10, 2}) {
+    CHECK(random.geometric(0.2) == expected);
+  }
+  const std::vector<double> shares{6.0 / 11, 3.0 / 11, 2.0 / 11};
+  for (const size_t expected : {0, 1, 1, 1, 0, 2, 0, 1}) {
+    CHECK(random.choice(shares) == expected);
+  }
   // torch.randperm(10, generator=torch.Generator().manual_seed(3))
   CHECK((mh::indexed::torch_randperm(10, 3) == std::vector<uint32_t>{6, 0, 3, 7, 8, 5, 1, 9, 2, 4})
   );

@@ -57,6 +57,21 @@ TEST_CASE("words of BERT") {
   CHECK(tokenizer_of(kVocab, config)->encode("un UN") == Ids{2, 5, 1, 3});
 }
 
+TEST_CASE("Megatron-LM's beginning and end of a sequence") {
+  WordPieceTokenizer::Config config;
+  config.bos_eos = true;
+  config.extra_ids = 2;
+  const auto added = tokenizer_of(kVocab, config);
+  CHECK(added->vocab() == 15);
+  CHECK(added->special_ids().bos == 11);
+  CHECK(added->special_ids().eos == 12);
+  CHECK(added->special_ids().extra == Ids{13, 14});
+  CHECK(added->encode("un[EOS]") == Ids{5, 12});
+  const auto there = tokenizer_of(kVocab + "[EOS]\n", config);
+  CHECK(there->special_ids().eos == 11);
+  CHECK(there->special_ids().bos == 12);
+}
+
 TEST_CASE("vocabularies that are refused") {
   const auto says = [](const std::string& text, const char* sentence) {
     CHECK_THROWS_WITH_AS((void)tokenizer_of(text), doctest::Contains(sentence), mh::Error);

@@ -1,10 +1,8 @@
 """`data.order = "megatron"`: the arrays and the samples of megatron-core, bit for bit."""
 
-import json
 import logging
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import types
@@ -20,24 +18,14 @@ from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # n
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder  # noqa: E402
 from megatron.core.datasets.utils import Split  # noqa: E402
 
+from corpus_samples import Ours  # noqa: E402
+
 EOD = 0
 
 
 def tokenizer(pad=-1):
     return types.SimpleNamespace(vocab_size=1000, eod=EOD, eos=EOD, pad=pad, unique_identifiers={"class": "test"},
                                  special_tokens_dict={"eos": EOD})
-
-
-class Ours:
-    """The program that prints samples, one case a line."""
-
-    def __init__(self, program):
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, **case):
-        self.process.stdin.write(json.dumps({key: value for key, value in case.items() if value is not None}) + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
 
 
 def write_corpus(draw, prefix, documents, longest, eods=False):

@@ -30,7 +30,7 @@ namespace {
 using megatron::kHeads, megatron::kSteps, megatron::Tensors;
 
 constexpr int64_t kHidden = 64, kVocab = 256, kLength = 32, kDecoderLength = 24, kSamples = 8;
-constexpr int64_t kEncoderLayers = 3, kDecoderLayers = 2; // of T5
+constexpr int64_t kEncoderLayers = 3, kDecoderLayers = 2; // those of the T5
 
 /// Megatron's weights under our names.
 class Weights {

@@ -504,16 +504,22 @@ TEST_CASE("an example for more nodes than its launcher starts") {
 }
 
 TEST_CASE("BERT and T5") {
-  const std::string shared =
+  const std::string more_than_data =
       "--hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --train-iters 5 "
-      "--data-path corpus_sentence --vocab-file vocab.txt --tensor-model-parallel-size 2 ";
+      "--vocab-file vocab.txt --tensor-model-parallel-size 2 ";
+  const std::string shared = "--data-path corpus_sentence " + more_than_data;
   const auto of = [](const std::string& text) { return mh::import_arguments(command_of(text)); };
   const auto bert = of("pretrain_bert.py --num-layers 4 --seq-length 32 " + shared);
   CHECK(value(bert, "model.use") == "\"bert\"");
   CHECK(value(bert, "model.norm_placement") == "\"pre\"");
   CHECK(value(bert, "data.use") == "\"bert\"");
   CHECK(value(bert, "data.pair") == "\"order\"");
+  CHECK(value(bert, "data.order") == "\"megatron\"");
   CHECK(value(bert, "data.mask_prob") == "0.15");
+  CHECK(value(bert, "data.short_seq_prob") == "0.1");
+  CHECK(value(bert, "data.whole_words") == "true");
+  CHECK(value(bert, "data.max_ngram") == "3");
+  CHECK(value(bert, "tokenizer.bos_eos") == "absent");
   CHECK(value(bert, "tokenizer.use") == "\"wordpiece\"");
   CHECK(value(bert, "tokenizer.lower_case") == "true");
   CHECK(value(bert, "parallel.tensor") == "2");
@@ -535,6 +541,21 @@ TEST_CASE("BERT and T5") {
   CHECK(value(t5, "model.positions") == "\"learned\"");
   CHECK(value(t5, "tokenizer.extra_ids") == "100");
   CHECK(value(t5, "tokenizer.lower_case") == "false");
+  CHECK(value(t5, "data.order") == "\"megatron\"");
+  CHECK(value(t5, "data.whole_words") == "true");
+  CHECK(value(t5, "data.max_ngram") == "10");
+  const auto blended =
+      of(lengths +
+         "--decoder-seq-length 16 --legacy-tokenizer --vocab-extra-ids 50 --mask-prob 0.2 " +
+         "--short-seq-prob 0.05 --dataloader-type cyclic --no-data-sharding --data-path 3 a 1 b " +
+         more_than_data);
+  CHECK(value(blended, "data.weights") == "[3, 1]");
+  CHECK(value(blended, "data.mask_prob") == "0.2");
+  CHECK(value(blended, "data.short_seq_prob") == "0.05");
+  CHECK(value(blended, "data.dataloader") == "\"cyclic\"");
+  CHECK(value(blended, "data.data_sharding") == "false");
+  CHECK(value(blended, "tokenizer.bos_eos") == "true");
+  CHECK(value(blended, "tokenizer.extra_ids") == "50");
   const auto relative = of(
       lengths +
       "--decoder-seq-length 16 --position-embedding-type relative --relative-attention-num-buckets 16 " +
@@ -542,6 +563,11 @@ TEST_CASE("BERT and T5") {
   );
   CHECK(value(relative, "model.positions") == "\"relative\"");
   CHECK(value(relative, "model.buckets") == "16");
+  CHECK(value(relative, "model.init_std") == "0.02");
+  CHECK(
+      mh::join(relative.comments, " ").find("scores have no factor 1 / sqrt(head_dim)") !=
+      std::string::npos
+  );
   const auto refused = [&](const std::string& text) {
     return mh::test::refusal([&] { static_cast<void>(of(text)); });
   };

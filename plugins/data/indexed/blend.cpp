@@ -1,8 +1,11 @@
 #include "blend.hpp"
 
+#include "legacy_random.hpp"
+
 #include <megahost/error.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -78,6 +81,18 @@ std::vector<double> shares_of(std::vector<double> weights) {
     weight /= sum;
   }
   return weights;
+}
+
+MegatronShares megatron_shares(std::vector<double> weights, int64_t wanted) {
+  constexpr double kSurplus = 0.005;
+  const std::vector<double> shares = normalized(std::move(weights));
+  MegatronShares all{.shares = normalized(shares), .made = {}};
+  for (const double share : shares) {
+    const double target = std::ceil(static_cast<double>(wanted) * share);
+    all.made.push_back(static_cast<int64_t>(std::ceil(target * (1 + kSurplus))));
+    all.size += static_cast<uint64_t>(target);
+  }
+  return all;
 }
 
 StagedBlend::StagedBlend(const std::vector<Stage>& stages) {

@@ -50,6 +50,18 @@ private:
 /// Weights divided by their sum.
 [[nodiscard]] std::vector<double> shares_of(std::vector<double> weights);
 
+/// The samples of each corpus that Megatron makes for a blend of `wanted` ones: half a percent more
+/// than its share. An epoch may have some more samples than wanted.
+///
+/// Source:  megatron-core 0.16.1, blended_megatron_dataset_builder.py
+struct MegatronShares {
+  std::vector<double> shares;
+  std::vector<int64_t> made; ///< samples that each corpus is asked for
+  uint64_t size = 0;         ///< samples of an epoch
+};
+
+[[nodiscard]] MegatronShares megatron_shares(std::vector<double> weights, int64_t wanted);
+
 /// A blend whose shares change at given samples: from there on the next blend counts from 0, and
 /// each corpus goes on where it was.
 class StagedBlend {

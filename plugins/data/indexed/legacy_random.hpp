@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <random>
@@ -14,7 +15,7 @@ namespace mh::indexed {
 
 /// numpy.random.RandomState(seed).
 ///
-/// Source:  numpy/random/src/legacy/legacy-distributions.c, mt19937.c
+/// Source:  numpy/random/src/legacy/legacy-distributions.c, mt19937.c, mtrand.pyx
 class RandomState {
 public:
   explicit RandomState(uint32_t seed)
@@ -26,6 +27,31 @@ public:
     for (uint64_t i = values.size(); i-- > 1;) {
       std::swap(values[i], values[up_to(i)]);
     }
+  }
+
+  /// random(): in [0, 1).
+  double uniform() {
+    const uint64_t high = generator_() >> 5, low = generator_() >> 6;
+    return (static_cast<double>(high) * 67108864.0 + static_cast<double>(low)) / 9007199254740992.0;
+  }
+
+  /// randint(0, end)
+  uint64_t below(uint64_t end) { return end == 1 ? 0 : up_to(end - 1); }
+
+  /// geometric(p) for p below 1/3.
+  int64_t geometric(double p) {
+    return static_cast<int64_t>(std::ceil(std::log1p(-uniform()) / std::log(1 - p)));
+  }
+
+  /// choice(shares.size(), p=shares), which sum to 1.
+  size_t choice(std::span<const double> shares) {
+    std::vector<double> sums(shares.size());
+    std::partial_sum(shares.begin(), shares.end(), sums.begin());
+    const double total = sums.back();
+    for (double& sum : sums) {
+      sum /= total;
+    }
+    return static_cast<size_t>(std::ranges::upper_bound(sums, uniform()) - sums.begin());
   }
 
 private:

@@ -245,16 +245,12 @@ void Mixture::make_megatron(const Config& config, const Corpus::Args& args, Spli
       make_parts();
     }
   } else if (weighted && wanted) {
-    constexpr double kSurplus = 0.005;
-    const std::vector<double> shares = normalized(weights_of(members_));
+    MegatronShares all = megatron_shares(weights_of(members_), *wanted);
     for (size_t i = 0; i < members_.size(); ++i) {
-      const double target = std::ceil(static_cast<double>(*wanted) * shares[i]);
-      make_order(
-          members_[i], static_cast<int64_t>(std::ceil(target * (1 + kSurplus))), config, args, split
-      );
-      size_ += static_cast<uint64_t>(target);
+      make_order(members_[i], all.made[i], config, args, split);
     }
-    stages_.push_back({.begin = 0, .shares = normalized(shares)});
+    size_ = all.size;
+    stages_.push_back({.begin = 0, .shares = std::move(all.shares)});
   } else {
     for (Member& member : members_) {
       make_order(member, std::nullopt, config, args, split);

@@ -29,10 +29,13 @@ int64_t require(const std::optional<int32_t>& id, const char* name) {
 }
 
 /// Takes tokens away, at either end of the longer one, until both have room together.
-void shorten(std::vector<int64_t>& a, std::vector<int64_t>& b, size_t most, Draws& draws) {
+template <class AtFront>
+void shorten(
+    std::vector<int64_t>& a, std::vector<int64_t>& b, size_t most, const AtFront& at_front
+) {
   while (a.size() + b.size() > most) {
     auto& longer = a.size() > b.size() ? a : b;
-    if (draws.happens(0.5)) {
+    if (at_front()) {
       longer.erase(longer.begin());
     } else {
       longer.pop_back();
@@ -43,7 +46,7 @@ void shorten(std::vector<int64_t>& a, std::vector<int64_t>& b, size_t most, Draw
 } // namespace
 
 void BertCorpus::fields(Fields<Config>& f) {
-  passages_fields(f);
+  samples_fields(f);
   f.add(
        "pair",
        &Config::pair,
@@ -62,6 +65,11 @@ void BertCorpus::fields(Fields<Config>& f) {
       .unit("probability")
       .at_least(0)
       .at_most(1);
+  f.check("pair", [](const Config& config) -> std::string {
+    return config.megatron() && config.pair == "next"
+               ? "Megatron's second passages follow the first ones: choose order or none"
+               : "";
+  });
 }
 
 std::vector<ArraySpec> BertCorpus::arrays(const Config&, const Args& args) {
@@ -76,9 +84,7 @@ std::vector<ArraySpec> BertCorpus::arrays(const Config&, const Args& args) {
 
 BertCorpus::BertCorpus(const Config& config, const Args& args)
     : config_(config)
-    , args_(args)
-    , passages_(config, args)
-    , words_(*args.tokenizer, args.vocab, !config.whole_words) {
+    , args_(args) {
   if (args.seq_length < kAdded + 2) {
     throw Error(
         "model.seq_length " + std::to_string(args.seq_length) +
@@ -106,28 +112,61 @@ BertCorpus::BertCorpus(const Config& config, const Args& args)
       special_[static_cast<size_t>(*id)] = true;
     }
   }
+  if (config.megatron()) {
+    if (pad_ != 0) {
+      throw Error(
+          "Megatron takes the mask of padding for 0 where [PAD] is 0, and it is " +
+              std::to_string(pad_) + " in the tokenizer",
+          "use a tokenizer whose first token is [PAD], or data.order = \"megahost\"",
+          exit_code::recipe
+      );
+    }
+    megatron_.emplace(
+        config,
+        args,
+        SentenceTerms{
+            .longest = args.seq_length - kAdded,
+            .fewest = config.pair == "none" ? 1 : 2,
+            .short_prob = config.short_seq_prob}
+    );
+    masks_.emplace(
+        *args.tokenizer,
+        args.vocab,
+        MegatronMasking{
+            .prob = config.mask_prob,
+            .whole_words = config.whole_words,
+            .max_ngram = config.max_ngram}
+    );
+    return;
+  }
+  passages_.emplace(config, args);
+  words_.emplace(*args.tokenizer, args.vocab, !config.whole_words);
   const auto most = static_cast<uint64_t>(args.seq_length - kAdded);
   for (const Split split : {Split::train, Split::valid, Split::test}) {
     passages_by_split_[static_cast<size_t>(split)] =
-        passages_.cut(split, /*across=*/false, [&](uint64_t number) {
+        passages_->cut(split, /*across=*/false, [&](uint64_t number) {
           Draws draws(number);
           return draws.happens(config.short_seq_prob) ? 2 + draws.below(most - 1) : most;
         });
   }
   if (args.split[0] > 0 && passages(Split::train).empty()) {
-    refuse_empty(Split::train, args_, passages_.found());
+    refuse_empty(Split::train, args_, passages_->found());
   }
 }
 
 int64_t BertCorpus::size(Split split) const {
-  return static_cast<int64_t>(passages(split).size());
+  return megatron_ ? megatron_->size(split) : static_cast<int64_t>(passages(split).size());
+}
+
+Corpus::Evaluation BertCorpus::evaluation() const {
+  return megatron_ ? Evaluation::onward : Evaluation::same;
 }
 
 /// A passage cut in two where a sequence begins; somewhere, if it has only one.
 std::pair<BertCorpus::Ids, BertCorpus::Ids>
 BertCorpus::halves(const Passage& passage, Draws& draws) const {
   std::vector<size_t> begins;
-  const Ids ids = passages_.read(passage, &begins);
+  const Ids ids = passages_->read(passage, &begins);
   const size_t pivot =
       begins.empty() ? 1 + draws.below(ids.size() - 1) : begins[draws.below(begins.size())];
   const auto middle = ids.begin() + static_cast<ptrdiff_t>(pivot);
@@ -137,7 +176,7 @@ BertCorpus::halves(const Passage& passage, Draws& draws) const {
 BertCorpus::Pair BertCorpus::pair(Split split, uint64_t number, Draws& draws) const {
   const auto& all = passages(split);
   if (config_.pair == "none") {
-    return {passages_.read(all[number]), {}};
+    return {passages_->read(all[number]), {}};
   }
   auto [first, second] = halves(all[number], draws);
   const bool apart = draws.happens(0.5);
@@ -147,7 +186,9 @@ BertCorpus::Pair BertCorpus::pair(Split split, uint64_t number, Draws& draws) co
     const uint64_t step = all.size() == 1 ? 0 : 1 + draws.below(all.size() - 1);
     second = halves(all[(number + step) % all.size()], draws).second;
   }
-  shorten(first, second, static_cast<size_t>(args_.seq_length - kAdded), draws);
+  shorten(first, second, static_cast<size_t>(args_.seq_length - kAdded), [&] {
+    return draws.happens(0.5);
+  });
   return {std::move(first), std::move(second), apart};
 }
 
@@ -171,7 +212,7 @@ int64_t BertCorpus::hidden_as(int64_t id, Draws& draws) const {
 /// Hides words in random order until the share is reached.
 void BertCorpus::hide(Ids& tokens, std::vector<float>& ret_mask, Draws& draws) const {
   std::vector<std::pair<size_t, size_t>> words; // where each begins and ends
-  const std::vector<size_t> begins = words_.begins(tokens);
+  const std::vector<size_t> begins = words_->begins(tokens);
   size_t ordinary = 0;
   for (size_t i = 0; i < begins.size(); ++i) {
     const size_t end = i + 1 < begins.size() ? begins[i + 1] : tokens.size();
@@ -222,37 +263,88 @@ void BertCorpus::hide(Ids& tokens, std::vector<float>& ret_mask, Draws& draws) c
   }
 }
 
-Sample BertCorpus::sample(Split split, int64_t index) const {
+BertCorpus::Masked BertCorpus::joined(const Pair& pair) const {
+  Masked all;
+  all.labels.push_back(cls_);
+  all.labels.insert(all.labels.end(), pair.first.begin(), pair.first.end());
+  all.labels.push_back(sep_);
+  all.second = all.labels.size();
+  if (!pair.second.empty()) {
+    all.labels.insert(all.labels.end(), pair.second.begin(), pair.second.end());
+    all.labels.push_back(sep_);
+  }
+  all.tokens = all.labels;
+  all.mask.resize(all.labels.size());
+  all.apart = pair.apart;
+  return all;
+}
+
+BertCorpus::Masked BertCorpus::own_sample(Split split, int64_t index) const {
   const auto count = static_cast<uint64_t>(size(split));
   if (count == 0) {
-    refuse_empty(split, args_, passages_.found());
+    refuse_empty(split, args_, passages_->found());
   }
   auto [number, draws] = turn_of(split, args_.seed, static_cast<uint64_t>(index), count);
-  const Pair both = pair(split, number, draws);
+  Masked all = joined(pair(split, number, draws));
+  hide(all.tokens, all.mask, draws);
+  return all;
+}
 
-  const auto length = static_cast<size_t>(args_.seq_length);
-  Ids tokens{cls_}, types(length), segments(length, 1), order_labels(length);
-  tokens.insert(tokens.end(), both.first.begin(), both.first.end());
-  tokens.push_back(sep_);
-  const size_t second = tokens.size();
-  if (!both.second.empty()) {
-    tokens.insert(tokens.end(), both.second.begin(), both.second.end());
-    tokens.push_back(sep_);
+/// A random token may be any of the vocabulary's file, special ones too, and no sentinel.
+///
+/// Source:  megatron-core 0.16.1, bert_dataset.py, __getitem__ and _get_token_mask
+BertCorpus::Masked BertCorpus::megatron_sample(Split split, int64_t index) const {
+  MegatronSamples::Sentences drawn = megatron_->sample(split, index);
+  indexed::RandomState& random = drawn.random;
+  size_t pivot = drawn.ids.size();
+  Pair both;
+  if (config_.pair != "none") {
+    pivot = drawn.ids.size() < 3 ? 1 : 1 + random.below(drawn.ids.size() - 1);
+    both.apart = random.uniform() < 0.5;
   }
-  std::fill_n(segments.begin(), tokens.size(), 0);
-  std::fill_n(types.begin() + static_cast<ptrdiff_t>(second), tokens.size() - second, 1);
-  Ids labels = tokens;
-  std::vector<float> loss_mask(tokens.size()), order_mask(length);
-  hide(tokens, loss_mask, draws);
+  for (size_t i = 0; i < drawn.ids.size(); ++i) {
+    Ids& half = (i < pivot) != both.apart ? both.first : both.second;
+    half.insert(half.end(), drawn.ids[i].begin(), drawn.ids[i].end());
+  }
+  shorten(both.first, both.second, static_cast<size_t>(drawn.target), [&] {
+    return random.uniform() < 0.5;
+  });
+  Masked all = joined(both);
+  const uint64_t vocab =
+      static_cast<uint64_t>(args_.tokenizer->vocab()) - args_.tokenizer->special_ids().extra.size();
+  const auto spans = masks_->hide(all.tokens, drawn.target, random, [&](int64_t id) {
+    if (random.uniform() < 0.8) {
+      return mask_;
+    }
+    return random.uniform() >= 0.5 ? static_cast<int64_t>(random.below(vocab)) : id;
+  });
+  for (const auto& span : spans) {
+    for (const size_t place : span) {
+      all.mask[place] = 1;
+    }
+  }
+  return all;
+}
+
+Sample BertCorpus::sample(Split split, int64_t index) const {
+  auto [labels, tokens, mask, second, apart] =
+      megatron_ ? megatron_sample(split, index) : own_sample(split, index);
+  const auto length = static_cast<size_t>(args_.seq_length);
+  Ids types(length), segments(length, 1), order_labels(length);
+  for (size_t i = 0; i < tokens.size(); ++i) { // Megatron takes any [PAD] for padding
+    segments[i] = megatron_ && tokens[i] == pad_ ? 1 : 0;
+    types[i] = i < second ? 0 : 1;
+  }
+  std::vector<float> order_mask(length);
   tokens.resize(length, pad_);
   labels.resize(length, pad_);
-  loss_mask.resize(length);
-  order_labels[0] = both.apart ? 1 : 0;
+  mask.resize(length);
+  order_labels[0] = apart ? 1 : 0;
   order_mask[0] = config_.pair == "none" ? 0 : 1;
   return {
       {"tokens", std::move(tokens)},
       {"labels", std::move(labels)},
-      {"loss_mask", std::move(loss_mask)},
+      {"loss_mask", std::move(mask)},
       {"token_types", std::move(types)},
       {"segments", std::move(segments)},
       {"order_labels", std::move(order_labels)},
@@ -260,7 +352,7 @@ Sample BertCorpus::sample(Split split, int64_t index) const {
 }
 
 std::string BertCorpus::summary() const {
-  return "bert: " + passages_.found() + ", " +
+  return "bert" + (megatron_ ? " " + megatron_->found() : ": " + passages_->found()) + ", " +
          thousands(static_cast<uint64_t>(size(Split::train))) + " samples of train";
 }
 

@@ -35,6 +35,11 @@ void WordPieceTokenizer::fields(Fields<Config>& fields) {
       &Config::add_special_tokens,
       "begins texts with [CLS], ends them with [SEP]"
   );
+  fields.add(
+      "bos_eos",
+      &Config::bos_eos,
+      "[BOS] and [EOS] have the ids behind the file's tokens, as in Megatron-LM's own tokenizer"
+  );
   fields
       .add(
           "extra_ids",
@@ -49,6 +54,10 @@ WordPieceTokenizer::WordPieceTokenizer(const Config& config, const Args&)
   rules_.lower_case = rules_.strip_accents = config.lower_case;
   rules_.chinese = config.chinese;
   read_tokens(config.path);
+  if (config.bos_eos) {
+    special_.bos = find_or_add("[BOS]");
+    special_.eos = find_or_add("[EOS]");
+  }
   add_extra_ids(config.extra_ids, config.path);
   const auto special = [&](const char* name) -> std::optional<int32_t> {
     const int32_t id = model_.pieces.find(name);
@@ -93,6 +102,17 @@ void WordPieceTokenizer::read_tokens(const std::string& path) {
     }
     tokens_.emplace_back(line);
   }
+}
+
+int32_t WordPieceTokenizer::find_or_add(const std::string& token) {
+  const auto next = static_cast<int32_t>(tokens_.size());
+  const bool added = model_.pieces.add(token, next);
+  const int32_t id = added ? next : model_.pieces.find(token);
+  if (added) {
+    tokens_.push_back(token);
+  }
+  added_.add({.content = token, .id = id});
+  return id;
 }
 
 void WordPieceTokenizer::add_extra_ids(int64_t count, const std::string& path) {

@@ -24,6 +24,7 @@ public:
     bool lower_case = true;
     bool chinese = true;
     bool add_special_tokens = false;
+    bool bos_eos = false;
     int64_t extra_ids = 0;
   };
 
@@ -53,6 +54,8 @@ public:
 
 private:
   void read_tokens(const std::string& path);
+  /// The id of a token, which is added behind the others if it is not there.
+  int32_t find_or_add(const std::string& token);
   void add_extra_ids(int64_t count, const std::string& path);
   [[nodiscard]] const std::string& token_at(int32_t id) const;
   void encode_words(

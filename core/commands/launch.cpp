@@ -155,6 +155,7 @@ LaunchOptions options_of(const Invocation& invocation) {
       .priority = invocation.value("--priority"),
       .gang = invocation.value("--gang"),
       .queue = invocation.value("--queue"),
+      .copy_to = invocation.value("--copy-to"),
       .sbatch = invocation.all("--sbatch"),
       .tensorboard = invocation.value("--tensorboard"),
       .fetch = invocation.all("--fetch"),

@@ -1,3 +1,4 @@
+#include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/bench/machine.hpp"
@@ -17,6 +18,7 @@
 #include "core/recipe/changes.hpp"
 #include "core/recipe/handed_files.hpp"
 #include "core/records/journal.hpp"
+#include "core/runs/run_copy.hpp"
 #include "core/runs/train_job.hpp"
 #include "core/train/automatic_start.hpp"
 #include "core/train/checkpointing.hpp"
@@ -262,6 +264,78 @@ void compare_ranks(const Processes* processes, const Read& read, Host& host) {
   ));
 }
 
+/// Refuses a place that cannot take the copy; a run that goes on and has lost its folder gets it back.
+void begin_copying(const Invocation& invocation, const Recipe& recipe, Host& host) {
+  const std::string& to = invocation.value("--copy-to");
+  const bool goes_on = resume_of(invocation, recipe) != Resume::no;
+  require_copy_place(host.storage(), to, goes_on);
+  if (goes_on) {
+    const auto folder = resumed_folder(invocation, recipe);
+    if (const int64_t files = restore_run(host.storage(), to, folder); files > 0) {
+      std::printf(
+          "%s is fetched from its copy %s: %s files\n",
+          folder.c_str(),
+          to.c_str(),
+          grouped(files).c_str()
+      );
+    }
+  }
+}
+
+/// --copy-to, of the first rank.
+class RunCopying {
+public:
+  RunCopying(const Recipe& recipe, Host& host, std::string to, Output& output)
+      : recipe_(recipe)
+      , host_(host)
+      , to_(std::move(to))
+      , output_(output) {}
+
+  std::filesystem::path folder{}; ///< empty until the run has taken one
+
+  template <class Train>
+  TrainSummary after(const Train& train) {
+    const TrainSummary summary = [&] {
+      try {
+        return train();
+      } catch (...) {
+        try_copy();
+        throw;
+      }
+    }();
+    copy();
+    return summary;
+  }
+
+private:
+  void copy() {
+    const auto format = checkpoint_format(recipe_, host_);
+    const RunCopied copied =
+        copy_run(host_.storage(), *format, {folder, checkpoint_folder(recipe_, folder)}, to_);
+    output_.line(
+        "copied to " + to_ + ": " + grouped(copied.files) + " files, " +
+        bytes_text(static_cast<int64_t>(copied.bytes)) +
+        (copied.step ? ", with the checkpoint of step " + grouped(*copied.step) : "")
+    );
+  }
+
+  /// After a failure, which is what the run ends with.
+  void try_copy() {
+    if (!folder.empty()) {
+      try {
+        copy();
+      } catch (const std::exception& error) {
+        output_.warning("the run folder is not copied to " + to_ + ": " + error.what());
+      }
+    }
+  }
+
+  const Recipe& recipe_;
+  Host& host_;
+  std::string to_;
+  Output& output_;
+};
+
 } // namespace
 
 int command_run(const Invocation& invocation, Host& host) {
@@ -274,6 +348,10 @@ int command_run(const Invocation& invocation, Host& host) {
   const int64_t world = world_size(invocation, place);
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world);
+  }
+  const bool is_first = !(place && place->world.rank > 0);
+  if (invocation.has("--copy-to") && is_first) {
+    begin_copying(invocation, recipe, host);
   }
   if (!place) {
     require_folders(invocation, recipe, host);
@@ -294,6 +372,10 @@ int command_run(const Invocation& invocation, Host& host) {
     profile = parse_steps(invocation.value("--profile"));
   }
   RunOutput output;
+  std::optional<RunCopying> copying;
+  if (invocation.has("--copy-to") && is_first) {
+    copying.emplace(recipe, host, invocation.value("--copy-to"), output);
+  }
   std::optional<TrainJobReports> reports; // the last one when the run is over
   TrainOptions options{
       .resume = resume_of(invocation, recipe),
@@ -313,8 +395,10 @@ int command_run(const Invocation& invocation, Host& host) {
       .started =
           [&](const std::filesystem::path& folder) {
             report_phase(RankPhase::started);
-            if (const auto server = train_job_server();
-                server && !(place && place->world.rank > 0)) {
+            if (copying) {
+              copying->folder = folder;
+            }
+            if (const auto server = train_job_server(); server && is_first) {
               reports.emplace(*server, folder, host);
             }
           },
@@ -336,7 +420,7 @@ int command_run(const Invocation& invocation, Host& host) {
              (found.empty() ? "" : " (checkpoint.auto, format " + found + ")");
     };
   }
-  const TrainSummary summary = [&] {
+  const auto trained = [&] {
     try {
       return train(recipe, host, options, output);
     } catch (const CollectiveError& error) {
@@ -345,7 +429,8 @@ int command_run(const Invocation& invocation, Host& host) {
       }
       throw processes->explained(error);
     }
-  }();
+  };
+  const TrainSummary summary = copying ? copying->after(trained) : trained();
   return summary.reason == "SIGTERM"  ? 128 + SIGTERM
          : summary.reason == "SIGINT" ? 128 + SIGINT
                                       : 0;

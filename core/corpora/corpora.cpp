@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/storage/copy_object.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
@@ -52,29 +53,14 @@ CorpusOutput::CorpusOutput(const Invocation& invocation, Host& host, const std::
 CorpusOutput::~CorpusOutput() = default;
 CorpusOutput::CorpusOutput(CorpusOutput&&) noexcept = default;
 
-namespace {
-
-void put_file(Storage& storage, const Path& from, const Path& to) {
-  const auto file = file_system().open(from);
-  const auto upload = storage.put(to);
-  std::vector<std::byte> block(std::min<uint64_t>(8 << 20, file->size()));
-  for (uint64_t at = 0; at < file->size(); at += block.size()) {
-    const auto part = std::span(block).first(std::min<uint64_t>(block.size(), file->size() - at));
-    read_exactly(*file, at, part, from);
-    upload->write(part);
-  }
-  upload->finish();
-}
-
-} // namespace
-
 void CorpusOutput::publish() {
   if (folder_ == nullptr) {
     return;
   }
   host_.storage().remove(name_ + ".idx"); // else it would tell of the new tokens for a moment
-  put_file(host_.storage(), prefix_ + ".bin", name_ + ".bin");
-  put_file(host_.storage(), prefix_ + ".idx", name_ + ".idx");
+  for (const char* ending : {".bin", ".idx"}) {
+    copy_object(local_storage(), prefix_ + ending, host_.storage(), name_ + ending);
+  }
 }
 
 void CorpusOutput::remove() {

@@ -366,6 +366,7 @@ Job make_job(
       .prepare_to = options.prepare_to,
       .prepare_options = options.prepare_options};
   job.preflight = options.preflight;
+  job.copy_to = options.copy_to;
   job.huge_pages = options.huge_pages && job.efa > 0;
   job.environment = network_variables(job, options.libfabric, options.ofi_nccl);
   add_given_variables(options, job.environment);

@@ -50,6 +50,7 @@ struct LaunchOptions {
   double hours = 0;
   int64_t restarts = 3;
   std::string priority, gang, queue;
+  std::string copy_to;                      ///< place in a store for the run folder's copy
   std::vector<std::string> sbatch;          ///< further options of sbatch
   std::string tensorboard;                  ///< image that shows the run's event files
   std::vector<std::string> fetch;           ///< addresses of files
@@ -79,6 +80,7 @@ struct Job {
   int64_t efa = 0;   ///< devices of a node
   bool huge_pages = false;
   bool preflight = false;
+  std::string copy_to{};
   int64_t shared_memory = 0;
   std::string zone;
   std::vector<JobVariable> environment{};

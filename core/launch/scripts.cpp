@@ -79,6 +79,9 @@ std::vector<std::string> run_command(const Job& job, const std::string& recipe) 
   if (job.preflight) {
     words.emplace_back("--preflight");
   }
+  if (!job.copy_to.empty()) {
+    words.insert(words.end(), {"--copy-to", job.copy_to});
+  }
   return words;
 }
 

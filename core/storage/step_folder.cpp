@@ -1,5 +1,7 @@
 #include "core/storage/step_folder.hpp"
 
+#include "core/base/text.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <tuple>
@@ -96,6 +98,12 @@ std::optional<int64_t> StepFolder::newest(const Verify& verify) const {
   return newest_step(
       root_, steps(), [&](int64_t step) { verify(path(step)); }, warn_
   );
+}
+
+void require_commits(Storage& storage, const Path& root) {
+  if (scheme_of(root.native())) { // a disk is asked when the run folder is made
+    (void)storage.put(root / kLatest, Storage::Existing::refuse);
+  }
 }
 
 std::optional<int64_t> newest_step(

@@ -100,6 +100,10 @@ private:
   std::map<int64_t, std::string> begun_; // step, name of its folder
 };
 
+/// Throws what a commit below `root` would where the storage is only read, before a run has worked
+/// for hours. Nothing is written.
+void require_commits(Storage& storage, const Path& root);
+
 /// The newest of `steps` that `verify` lets pass, as StepFolder::newest. `root` is where they are.
 [[nodiscard]] std::optional<int64_t> newest_step(
     const Path& root,

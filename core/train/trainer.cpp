@@ -9,6 +9,7 @@
 #include "core/recipe/changes.hpp"
 #include "core/step/deterministic.hpp"
 #include "core/step/parameter_groups.hpp"
+#include "core/storage/step_folder.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/resume.hpp"
@@ -60,6 +61,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     if (goes_on && !std::filesystem::exists(folder)) {
       require_checkpoint(*format_, saves); // no folder is made for a name that was mistyped
     }
+    require_commits(host.storage(), saves);
     lock_ = take_run_folder(folder);
     if (goes_on) { // who writes there at the moment is told first
       require_checkpoint(*format_, saves, [&] {

@@ -230,6 +230,11 @@ TEST_CASE("every target writes the same run") {
     CHECK_FALSE(contains(text, "--preflight"));
     options.preflight = true;
     CHECK(contains(train(job(options)), "--preflight"));
+    CHECK_FALSE(contains(text, "--copy-to"));
+    options.copy_to = "s3://bucket/runs/a";
+    const std::string copied = train(job(options));
+    CHECK(contains(copied, "--copy-to"));
+    CHECK(contains(copied, "s3://bucket/runs/a"));
     const bool limited = contains(text, "129600") || contains(text, "36:00:00");
     CHECK(limited == (std::string(target.name) != "torchrun"));
   }

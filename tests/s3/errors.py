@@ -68,7 +68,7 @@ def sentences(store):
     expect("no host", store, "does not answer: Couldn't resolve host name", AWS_ENDPOINT_URL="http://nowhere.invalid")
     expect("no address", store, "is no address of a store", AWS_ENDPOINT_URL="localhost:9000", status=2)
     expect("secret in the address", store, "is no address of a store", AWS_ENDPOINT_URL=f"http://me:{SECRET}@localhost", status=2)
-    expect("no storage", store, 'no plugin offers the storage "gs"', place="gs://bucket/a", status=2)
+    expect("no storage", store, 'no plugin offers the storage "nfs"', place="nfs://bucket/a", status=2)
     expect("no option", store, "unknown option `regoin`", "--set", "storage.regoin=x", status=2)
     for name, answer, sentence in (
             ("permission", (403, "AccessDenied"), "access is denied to the credentials of the environment (AccessDenied)"),

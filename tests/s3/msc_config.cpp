@@ -113,6 +113,32 @@ TEST_CASE("JSON, and what is there unless it is given") {
   CHECK_FALSE(profile.credentials.sign());
 }
 
+TEST_CASE("profiles of Google's and of Azure's store") {
+  const msc::MscProfile google = read(
+      "profiles: {a: {storage_provider: {type: gcs, options: {base_path: b/c, project_id: p}}}}"
+  );
+  CHECK(google.provider == msc::Provider::google);
+  CHECK(google.base_path == "b/c");
+  const std::string begin =
+      "profiles: {a: {storage_provider: {type: azure, options: {base_path: b, ";
+  const msc::MscProfile azure = read(
+      begin + "endpoint_url: 'https://ours.blob.core.windows.net'}}, credentials_provider: {type: "
+              "AzureCredentials, options: {connection: 'AccountName=ours;AccountKey=a2V5==;X=y'}}}}"
+  );
+  CHECK(azure.provider == msc::Provider::azure);
+  CHECK(azure.azure.account == "ours");
+  CHECK(azure.azure.endpoint == "");
+  CHECK(azure.secret.key == "a2V5==");
+  const msc::MscProfile like = read(begin + "endpoint_url: 'http://host:10000/ours/'}}}}");
+  CHECK(like.azure.account == "ours");
+  CHECK(like.azure.endpoint == "http://host:10000");
+  CHECK(refused(begin + "}}}}").find("endpoint_url is missing") != std::string::npos);
+  CHECK(
+      refused(begin + "endpoint_url: 'http://host'}}}}").find("no storage account") !=
+      std::string::npos
+  );
+}
+
 TEST_CASE("what is not followed is refused by its name, and no value is shown") {
   const std::vector<std::pair<std::string, std::string>> refusals{
       {"a: [", "msc.yaml, line 1: "},
@@ -150,6 +176,13 @@ TEST_CASE("what is not followed is refused by its name, and no value is shown") 
                "}}"
        ),
        "credentials_provider.type is not S3Credentials"},
+      {std::string(
+           "profiles: {a: {storage_provider: {type: azure, options: {base_path: b, endpoint_url: 'https://x.blob.core.windows.net'}}, "
+       ) + "credentials_provider: {type: AzureCredentials, options: {connection: 'Key=" +
+           kSecret + "'}}}}",
+       "options.connection has neither an AccountKey"},
+      {"profiles: {a: {storage_provider: {type: gcs, options: {base_path: b}}, credentials_provider: {type: x}}}",
+       "credentials_provider is not followed for Google's store"},
       {with(
            "",
            std::string("    credentials_provider: {type: S3Credentials, options: {secret_key: ") +

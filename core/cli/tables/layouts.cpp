@@ -167,6 +167,10 @@ std::vector<Command> layout_commands() {
               {"--efa", "N", "EFA devices of a node, all unless given; 0: TCP"},
               {"--no-huge-pages", "", "asks for none for EFA's buffers"},
               {"--preflight", "", "each start compares the ranks before they train"},
+              {"--copy-to",
+               "STORE",
+               "place in a store where the run folder is copied when the job ends, and from where a "
+               "start on another node gets it back: s3://bucket/runs/a"},
               {"--libfabric",
                "VERSION",
                "version of libfabric in the image; before 1.18 it needs more variables"},

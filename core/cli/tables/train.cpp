@@ -46,6 +46,10 @@ std::vector<Command> training_commands() {
               {"--run-dir",
                "DIR",
                "run folder, instead of the recipe's run_dir, or checkpoint.dir if it has none"},
+              {"--copy-to",
+               "STORE",
+               "when the run ends, its run folder is copied there, the newest checkpoint, too, unless "
+               "checkpoint.dir is in a store: s3://bucket/runs/a"},
               {"--nproc",
                "N",
                "starts N processes on this machine, one per rank; torchrun --no-python, srun and "

@@ -47,6 +47,16 @@ constexpr KnownKey kProfileKeys[]{
 constexpr KnownKey kRetryKeys[]{{"attempts"}, {"delay", kPassed}, {"backoff_multiplier", kPassed}};
 constexpr KnownKey kProviderKeys[]{{"type"}, {"options"}};
 constexpr KnownKey kFileKeys[]{{"base_path"}};
+constexpr KnownKey kCloudKeys[]{
+    {"base_path"},
+    {"endpoint_url"},
+    {"project_id", kPassed},
+    {"multipart_threshold", kPassed},
+    {"multipart_chunksize", kPassed},
+    {"max_concurrency", kPassed},
+    {"io_chunksize", kPassed},
+    {"rust_client", kPassed}};
+constexpr KnownKey kConnectionKeys[]{{"connection"}};
 constexpr KnownKey kS3Keys[]{
     {"base_path"},
     {"endpoint_url"},
@@ -277,6 +287,73 @@ s3_credentials(const YamlSection& profile, const std::string& name, const std::s
   return read;
 }
 
+/// Where no credentials are given, Google's application default ones count.
+void read_google(const YamlSection& profile, const YamlSection& options, MscProfile& ret_read) {
+  if (profile.has("credentials_provider")) {
+    profile.refuse(
+        "credentials_provider",
+        "is not followed for Google's store",
+        "GOOGLE_APPLICATION_CREDENTIALS names a file with credentials"
+    );
+  }
+  ret_read.google.endpoint = address_of(options);
+}
+
+/// "https://ACCOUNT.blob.core.windows.net", or "http://HOST:PORT/ACCOUNT" of a store like it.
+void read_azure_account(const YamlSection& options, clouds::AzureOptions& ret_read) {
+  const std::string address = address_of(options);
+  const size_t host = std::min(address.find("://"), address.size() - 3) + 3;
+  const size_t own = address.find(".blob.core.windows.net");
+  const size_t slash = address.find('/', host);
+  if (own != std::string::npos) {
+    ret_read.account = address.substr(host, own - host);
+  } else if (slash != std::string::npos) {
+    ret_read.endpoint = address.substr(0, slash);
+    ret_read.account = address.substr(slash + 1);
+    ret_read.account.erase(ret_read.account.find_last_not_of('/') + 1);
+  } else {
+    options.refuse(
+        "endpoint_url", "names no storage account", "https://ACCOUNT.blob.core.windows.net"
+    );
+  }
+}
+
+/// The value of "NAME=value;" in a connection string; empty if it has none.
+std::string connection_part(const std::string& connection, const std::string& name) {
+  for (size_t at = 0; at < connection.size();) {
+    const size_t end = std::min(connection.find(';', at), connection.size());
+    if (connection.compare(at, name.size() + 1, name + "=") == 0) {
+      return connection.substr(at + name.size() + 1, end - at - name.size() - 1);
+    }
+    at = end + 1;
+  }
+  return "";
+}
+
+void read_azure(const YamlSection& profile, const YamlSection& options, MscProfile& ret_read) {
+  if (!options.has("endpoint_url")) {
+    options.refuse("endpoint_url", "is missing", "https://ACCOUNT.blob.core.windows.net");
+  }
+  read_azure_account(options, ret_read.azure);
+  if (!profile.has("credentials_provider")) {
+    return;
+  }
+  const YamlSection provider = profile.section("credentials_provider").require(kProviderKeys);
+  if (provider.text("type") == "DefaultAzureCredentials") {
+    return;
+  }
+  if (provider.text("type") != "AzureCredentials") {
+    provider.refuse("type", "is neither AzureCredentials nor DefaultAzureCredentials");
+  }
+  const YamlSection given = provider.section("options").require(kConnectionKeys);
+  const std::string connection = given.text("connection");
+  ret_read.secret.key = connection_part(connection, "AccountKey");
+  ret_read.secret.signature = connection_part(connection, "SharedAccessSignature");
+  if (ret_read.secret.key.empty() && ret_read.secret.signature.empty()) {
+    given.refuse("connection", "has neither an AccountKey nor a SharedAccessSignature");
+  }
+}
+
 struct KnownType {
   std::string_view name;
   Provider provider;
@@ -288,6 +365,8 @@ constexpr KnownType kTypes[]{
     {"s8k", Provider::s3, ""},
     {"gcs_s3", Provider::s3, "https://storage.googleapis.com"},
     {"ais_s3", Provider::s3, ""},
+    {"gcs", Provider::google, ""},
+    {"azure", Provider::azure, ""},
     {"file", Provider::file, ""}};
 
 const KnownType& type_of(const YamlSection& provider) {
@@ -384,16 +463,23 @@ MscProfile read_profile(
     const KnownType& type = type_of(provider);
     const YamlSection options = provider.section("options");
     MscProfile read{.provider = type.provider, .base_path = options.text("base_path")};
-    if (type.provider == Provider::s3) {
-      read.base_path.erase(0, read.base_path.find_first_not_of('/'));
-      read.options = s3_options(options, given.section_or_none("retry").require(kRetryKeys));
-      read.options.endpoint = read.options.endpoint.empty() ? type.endpoint : read.options.endpoint;
-      read.credentials = s3_credentials(given, profile, file);
-    } else {
+    if (type.provider == Provider::file) {
       options.require(kFileKeys);
       if (!read.base_path.starts_with('/')) {
         options.refuse("base_path", "is no folder from the root on, /FOLDER");
       }
+    } else {
+      read.base_path.erase(0, read.base_path.find_first_not_of('/'));
+    }
+    const YamlSection retry = given.section_or_none("retry").require(kRetryKeys);
+    if (type.provider == Provider::s3) {
+      read.options = s3_options(options, retry);
+      read.options.endpoint = read.options.endpoint.empty() ? type.endpoint : read.options.endpoint;
+      read.credentials = s3_credentials(given, profile, file);
+    } else if (type.provider == Provider::google) {
+      read_google(given, options.require(kCloudKeys), read);
+    } else if (type.provider == Provider::azure) {
+      read_azure(given, options.require(kCloudKeys), read);
     }
     while (read.base_path.ends_with('/')) {
       read.base_path.pop_back();

@@ -15,6 +15,7 @@
 ///
 /// Source:  multi-storage-client 1.3.1, schema.py, config.py, providers/s3.py
 
+#include "plugins/storage/arrow/readers.hpp"
 #include "plugins/storage/s3/client.hpp"
 
 #include <optional>
@@ -22,7 +23,7 @@
 
 namespace msc {
 
-enum class Provider : uint8_t { s3, file };
+enum class Provider : uint8_t { s3, google, azure, file };
 
 /// The place that a profile is a name of.
 struct MscProfile {
@@ -31,6 +32,9 @@ struct MscProfile {
   s3::Options options{};
   /// The credentials in the file; without them those count that `s3://` takes.
   s3::Credentials credentials{};
+  clouds::GoogleOptions google{};
+  clouds::AzureOptions azure{};
+  clouds::AzureSecret secret{}; ///< the secret of Azure's account, if the file has one
 };
 
 /// The file that counts: `named` by a recipe, MSC_CONFIG's, or the first one in the places where the

@@ -1,5 +1,6 @@
 #include "storage.hpp"
 
+#include "plugins/storage/arrow/storage.hpp"
 #include "plugins/storage/s3/storage.hpp"
 
 #include <megahost/error.hpp>
@@ -69,13 +70,21 @@ Msc::Opened Msc::open(const std::string& profile) {
     );
   }
   const MscProfile read = read_profile(*text, file, profile, environment_);
+  const std::string base = read.base_path.empty() ? "" : "/" + read.base_path;
   Opened opened;
-  if (read.provider == Provider::s3) {
-    opened = {
-        std::make_shared<s3::S3>(read.options, Args{}, read.credentials),
-        "s3:/" + (read.base_path.empty() ? "" : "/" + read.base_path)};
-  } else {
+  switch (read.provider) {
+  case Provider::s3:
+    opened = {std::make_shared<s3::S3>(read.options, Args{}, read.credentials), "s3:/" + base};
+    break;
+  case Provider::google:
+    opened = {std::make_shared<clouds::Google>(read.google), "gs:/" + base};
+    break;
+  case Provider::azure:
+    opened = {std::make_shared<clouds::Azure>(read.azure, Args{}, read.secret), "az:/" + base};
+    break;
+  case Provider::file:
     opened = {{std::shared_ptr<mh::Storage>(), &mh::local_storage()}, read.base_path};
+    break;
   }
   open_[profile] = opened;
   return opened;

@@ -1,6 +1,6 @@
 #pragma once
-/// The storage of paths `msc://PROFILE/PATH`: each is a path of a disk or of S3, which a configuration
-/// of Multi-Storage Client gives a name.
+/// The storage of paths `msc://PROFILE/PATH`: each is a path of a disk or of a store, which a
+/// configuration of Multi-Storage Client gives a name.
 
 #include "config.hpp"
 

@@ -136,6 +136,7 @@ LaunchOptions options_of(const Invocation& invocation) {
       .instances = instances_of(
           required(invocation, "--instance", "the type of its nodes, such as p5.48xlarge")
       ),
+      .hyperpod = invocation.value("--instance").starts_with(kHyperPod),
       .name = invocation.value("--name"),
       .image = invocation.value("--image"),
       .name_space = invocation.value("--namespace"),

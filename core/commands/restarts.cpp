@@ -40,7 +40,7 @@ std::string why_not_again(const std::vector<FailedStart>& failed, int64_t most) 
   if (last.status == exit_code::recipe) {
     return "another start would meet the same mistake";
   }
-  if (last.status == 128 + SIGTERM || last.status == 128 + SIGINT) {
+  if (last.status == 128 + SIGTERM || last.status == 128 + SIGINT || last.status == 128 + SIGUSR1) {
     return "it was asked to end";
   }
   if (failed.size() >= kLoop) {

@@ -431,9 +431,10 @@ int command_run(const Invocation& invocation, Host& host) {
     }
   };
   const TrainSummary summary = copying ? copying->after(trained) : trained();
-  return summary.reason == "SIGTERM"  ? 128 + SIGTERM
-         : summary.reason == "SIGINT" ? 128 + SIGINT
-                                      : 0;
+  return summary.reason == "SIGTERM"   ? 128 + SIGTERM
+         : summary.reason == "SIGINT"  ? 128 + SIGINT
+         : summary.reason == "SIGUSR1" ? 128 + SIGUSR1
+                                       : 0;
 }
 
 } // namespace mh

@@ -8,10 +8,33 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <fstream>
 #include <new>
 #include <string>
 
 namespace mh {
+
+namespace {
+
+std::string json_text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// For torchrun and HyperPod's agent, which show it in their tables: of all ranks' errors the first
+/// is the cause.
+///
+/// Source: torch.distributed.elastic.multiprocessing.errors, PyTorch 2.11
+void write_error_file(const std::string& text, const std::string& hint) {
+  if (const char* path = std::getenv("TORCHELASTIC_ERROR_FILE")) {
+    const std::string whole = text + (hint.empty() ? "" : "\nhelp: " + hint);
+    const nlohmann::json more{
+        {"timestamp", std::to_string(std::time(nullptr))}, {"py_callstack", whole}};
+    std::ofstream(path) << json_text({{"message", {{"message", whole}, {"extraInfo", more}}}});
+  }
+}
+
+} // namespace
 
 Error out_of_memory(uint64_t bytes) {
   std::string text = "out of memory";
@@ -46,13 +69,12 @@ int report(const std::exception& error) {
   std::fflush(stdout);
   if (const char* to =
           std::getenv("MEGAHOST_ERROR_FD")) { // whoever started the ranks shows it, once
-    const auto bytes = nlohmann::json{{"text", text}, {"hint", hint}}.dump(
-        -1, ' ', false, nlohmann::json::error_handler_t::replace
-    );
+    const auto bytes = json_text({{"text", text}, {"hint", hint}});
     if (write(std::atoi(to), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {
       return exit_code;
     }
   }
+  write_error_file(text, hint);
   std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::red, "error: ").c_str(), text.c_str());
   if (!hint.empty()) {
     std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::green, "help: ").c_str(), hint.c_str());

@@ -346,6 +346,7 @@ Job make_job(
       .nodes = options.nodes,
       .ranks = options.gpus.value_or(node.ranks_here()),
       .instances = options.instances,
+      .hyperpod = options.hyperpod || options.target == "hyperpod",
       .node = node,
       .gpus = run.on_gpu && node.accelerators > 0,
       .efa = options.efa.value_or(options.nodes > 1 ? node.efa : 0),

@@ -36,7 +36,8 @@ struct LaunchOptions {
   std::string target;
   std::string api; ///< version of Kubeflow Trainer
   int64_t nodes = 1;
-  std::vector<std::string> instances; ///< typed names; HyperPod's lack "ml."
+  std::vector<std::string> instances; ///< names of hardware.toml
+  bool hyperpod = false;              ///< they are HyperPod's, "ml." before them
   std::string name, image, name_space;
   std::optional<int64_t> gpus, efa; ///< devices of a node
   bool huge_pages = true;
@@ -75,6 +76,7 @@ struct Job {
   int64_t nodes = 1;
   int64_t ranks = 1; ///< ranks of a node
   std::vector<std::string> instances;
+  bool hyperpod = false; ///< whether its nodes are SageMaker HyperPod's
   NodeType node;
   bool gpus = false; ///< the job asks for accelerators
   int64_t efa = 0;   ///< devices of a node

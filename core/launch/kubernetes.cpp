@@ -260,8 +260,7 @@ Table container(
 
 /// Restricts the nodes on which pods may run.
 void place(const Job& job, Table& ret_spec) {
-  const bool hyperpod = job.target == "hyperpod";
-  const auto instance = [&](const std::string& name) { return (hyperpod ? "ml." : "") + name; };
+  const auto instance = [&](const std::string& name) { return (job.hyperpod ? "ml." : "") + name; };
   Table selector;
   if (job.instances.size() == 1) {
     selector.set("node.kubernetes.io/instance-type", instance(job.instances.front()));
@@ -269,7 +268,7 @@ void place(const Job& job, Table& ret_spec) {
   if (job.node.arch != "amd64") {
     selector.set("kubernetes.io/arch", job.node.arch);
   }
-  if (hyperpod) {
+  if (job.hyperpod) {
     selector.set("sagemaker.amazonaws.com/node-health-status", "Schedulable");
     add_comment(selector, "not on nodes that HyperPod's checks doubt");
   }
@@ -472,7 +471,7 @@ std::vector<JobFile> write_pytorchjob(const Job& job, const std::string& /*folde
     specs.set("Worker", replicas(job.nodes - 1));
   }
   Table annotations;
-  if (job.target == "hyperpod") {
+  if (job.hyperpod) {
     annotations.set("sagemaker.amazonaws.com/enable-job-auto-resume", "true");
     annotations.set("sagemaker.amazonaws.com/job-max-retry-count", count_text(job.restarts));
   }
@@ -484,6 +483,56 @@ std::vector<JobFile> write_pytorchjob(const Job& job, const std::string& /*folde
   objects.push_back(object(
       "kubeflow.org/v1", "PyTorchJob", job_metadata(job, std::move(annotations)), std::move(spec)
   ));
+  return {train_file(job, objects)};
+}
+
+std::vector<JobFile> write_hyperpodjob(const Job& job, const std::string& /*folder*/) {
+  // The operator speaks to an agent in each pod, which starts the ranks and starts them again.
+  constexpr int64_t kAgentPort = 8080;
+  std::vector<JobVariable> variables{
+      {"NNODES",
+       count_text(job.nodes),
+       "HyperPod's agent reads it before the operator has called"}};
+  variables.insert(variables.end(), job.environment.begin(), job.environment.end());
+  Table one = container(job, "pytorch", variables);
+  ValueArray command{
+      "hyperpodrun",
+      "--nnodes=" + count_text(job.nodes),
+      "--nproc-per-node=" + count_text(job.ranks),
+      "--shutdown-timeout=" + count_text(kSaveSeconds),
+      "--log-dir=/tmp/hyperpod",
+      "--tee=3",
+      "--no-python"};
+  for (const std::string& word : run_command(job, kRecipe)) {
+    command.emplace_back(word);
+  }
+  one.set("command", std::move(command));
+  ValueArray ports{Table{{"name", "agent"}, {"containerPort", kAgentPort}}};
+  for (const auto& [port, number] : job.ports) {
+    ports.emplace_back(Table{{"name", port}, {"containerPort", number}});
+  }
+  one.set("ports", std::move(ports));
+  std::vector<Table> objects = surroundings(job);
+  Table pod = pod_spec(job, std::move(one), "");
+  Table meta;
+  add_pod_group(job, objects, pod, meta);
+  Table policy{{"cleanPodPolicy", "None"}};
+  add_comment(policy, "logs of pods that have ended stay");
+  policy.set("jobMaxRetryCount", job.restarts);
+  if (job.hours > 0) {
+    policy.set("activeDeadlineSeconds", limit_seconds(job));
+  }
+  Table spec{{"nprocPerNode", count_text(job.ranks)}, {"runPolicy", std::move(policy)}};
+  spec.set(
+      "replicaSpecs",
+      ValueArray{Table{
+          {"name", "pods"},
+          {"replicas", job.nodes},
+          {"template", pod_template(job, std::move(pod), std::move(meta))}}}
+  );
+  objects.push_back(
+      object("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", job_metadata(job), std::move(spec))
+  );
   return {train_file(job, objects)};
 }
 

@@ -9,6 +9,7 @@
 namespace mh {
 
 [[nodiscard]] std::vector<JobFile> write_pytorchjob(const Job& job, const std::string& folder);
+[[nodiscard]] std::vector<JobFile> write_hyperpodjob(const Job& job, const std::string& folder);
 [[nodiscard]] std::vector<JobFile> write_trainjob(const Job& job, const std::string& folder);
 [[nodiscard]] std::vector<JobFile> write_indexed_job(const Job& job, const std::string& folder);
 [[nodiscard]] std::vector<JobFile> write_jobset(const Job& job, const std::string& folder);

@@ -72,6 +72,22 @@ JobFile data_script(const Job& job, const std::string& name, const std::string& 
           command};
 }
 
+/// Puts the job into the queue once more where another start goes on: exit statuses say so.
+std::string again(const Job& job) {
+  if (job.restarts == 0) {
+    return "exit $status\n";
+  }
+  return "case $status in\n"
+         "  138 | 143) ;;  # asked to end, a checkpoint is saved; scancel ends this script, too\n"
+         "  4 | 137 | 139)  # ranks lost each other, or one was killed or has crashed\n"
+         "    [ \"${SLURM_RESTART_COUNT:-0}\" -lt " +
+         std::to_string(job.restarts) +
+         " ] || exit $status ;;\n"
+         "  *) exit $status ;;\n"
+         "esac\n"
+         "exec scontrol requeue \"$SLURM_JOB_ID\"\n";
+}
+
 } // namespace
 
 std::vector<std::string> run_command(const Job& job, const std::string& recipe) {
@@ -130,15 +146,16 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
   if (job.hours > 0) {
     text += "#SBATCH --time=" + slurm_time(job.hours) +
             "\n"
-            "# SIGTERM saves a checkpoint: it comes this many seconds before the time is over.\n"
-            "#SBATCH --signal=TERM@" +
+            "# SIGUSR1 saves a checkpoint: it comes this many seconds before the time is over.\n"
+            "#SBATCH --signal=USR1@" +
             std::to_string(kSaveSeconds) + "\n";
   }
-  text += job.restarts > 0 ? "# After a node was lost the job begins again, and goes on from its "
-                             "newest checkpoint.\n"
-                             "#SBATCH --requeue\n"
-                             "#SBATCH --open-mode=append\n"
-                           : "#SBATCH --no-requeue\n";
+  text += job.restarts > 0
+              ? "# After a node was lost, preemption or the end of its time the job begins "
+                "again, and goes on\n# from its newest checkpoint.\n"
+                "#SBATCH --requeue\n"
+                "#SBATCH --open-mode=append\n"
+              : "#SBATCH --no-requeue\n";
   if (!job.queue.empty()) {
     text += "#SBATCH --partition=" + job.queue + "\n";
   }
@@ -151,8 +168,11 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
           "# HyperPod starts a step again when it has replaced a faulty node.\n"
           "auto_resume=\n"
           "[ ! -d /opt/sagemaker_cluster ] || auto_resume=--auto-resume=1\n"
-          "exec srun $auto_resume --kill-on-bad-exit=1 --cpu-bind=none" +
-          container(job) + " \\\n  " + words(run_command(job, recipe)) + "\n";
+          "status=0\n"
+          "# Every rank says how it ended; one that hangs has three minutes.\n"
+          "srun $auto_resume --wait=" +
+          std::to_string(kSaveSeconds) + " --cpu-bind=none" + container(job) + " \\\n  " +
+          words(run_command(job, recipe)) + " || status=$?\n" + again(job);
   files.push_back({kRecipeFile, job.run.recipe, /*submitted=*/false});
   files.push_back({"train.sbatch", std::move(text)});
   return files;

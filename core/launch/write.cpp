@@ -14,7 +14,7 @@ const std::vector<Target>& targets() {
       {"slurm", "a script for sbatch", false, false, false, write_slurm},
       {"torchrun", "a script that each node runs", false, false, false, write_torchrun},
       {"pytorchjob", "Kubeflow's Training Operator 1.9", true, true, true, write_pytorchjob},
-      {"hyperpod", "the same on SageMaker HyperPod", true, true, true, write_pytorchjob},
+      {"hyperpod", "SageMaker HyperPod's training operator", true, true, true, write_hyperpodjob},
       {"trainjob", "Kubeflow Trainer 2", true, true, true, write_trainjob},
       {"job", "an Indexed Job of Kubernetes itself", true, true, true, write_indexed_job},
       {"jobset", "JobSet", true, true, true, write_jobset},

@@ -1,5 +1,6 @@
 #include "core/mesh/launchers.hpp"
 
+#include "core/base/host_name.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -33,6 +34,8 @@ constexpr Names kPod{
     "PET_MASTER_PORT"};
 
 constexpr const char* kIndexOfJob = "JOB_COMPLETION_INDEX";
+/// Set by a PyTorchJob with an elasticPolicy, whose pods are workers alone and have no number.
+constexpr const char* kMeetingPoint = "PET_RDZV_ENDPOINT";
 
 constexpr std::array<Names, 6> kLaunchers{{
     {"megahost",
@@ -209,7 +212,49 @@ Found found_in(const Environment& environment, const Names& names) {
 /// Whether the environment says which node this is, and no rank on it.
 bool is_node(const Environment& environment) {
   return environment(kPod.size) && !environment("LOCAL_RANK") &&
-         (environment(kPod.rank) || environment(kIndexOfJob));
+         (environment(kPod.rank) || environment(kIndexOfJob) || environment(kMeetingPoint));
+}
+
+/// The pod of a PyTorchJob with an elasticPolicy: "tiny-worker-2" is node 2 where the pods meet at
+/// "tiny-worker-0:29400".
+///
+/// Source: kubeflow/training-operator 1.9 pkg/controller.v1/pytorch/elastic.go
+NodePlace elastic_place(const Environment& environment) {
+  const auto refuse = [&](const std::string& what) {
+    return Error(
+        what,
+        "an elasticPolicy needs rdzvBackend c10d and as many minReplicas as maxReplicas; or start "
+        "ranks by torchrun --no-python, whose agents agree on how many pods there are",
+        exit_code::communication
+    );
+  };
+  const std::string point = *environment(kMeetingPoint), nodes = *environment(kPod.size);
+  const std::string backend = environment("PET_RDZV_BACKEND").value_or("c10d");
+  const std::string pod = environment("HOSTNAME").value_or(host_name());
+  const size_t colon = nodes.find(':'), port = point.rfind(':');
+  if (colon != std::string::npos && nodes.substr(0, colon) != nodes.substr(colon + 1)) {
+    throw refuse(
+        "this pod is one of " + nodes.substr(0, colon) + " to " + nodes.substr(colon + 1) +
+        " (PET_NNODES), and nothing says of how many"
+    );
+  }
+  const std::string first = point.substr(0, point.find_first_of(".:"));
+  const size_t digits = pod.find_last_not_of("0123456789") + 1;
+  const bool alike = digits < pod.size() && first == pod.substr(0, digits) + "0";
+  if (backend != "c10d" || !alike || port == std::string::npos) {
+    throw refuse(
+        "this pod, " + pod + ", is to meet the others at " + point + " by " + backend +
+        ", which does not say its number"
+    );
+  }
+  const Environment known = [&](const std::string& name) -> std::optional<std::string> {
+    return name == kPod.size      ? nodes.substr(0, colon)
+           : name == kPod.rank    ? pod.substr(digits)
+           : name == kPod.address ? point.substr(0, port)
+           : name == kPod.port    ? point.substr(port + 1)
+                                  : environment(name);
+  };
+  return *find_node(known);
 }
 
 } // namespace
@@ -234,6 +279,9 @@ std::optional<Found> find_world(const Environment& environment) {
 std::optional<NodePlace> find_node(const Environment& environment) {
   if (!is_node(environment) || find_world(environment)) {
     return std::nullopt;
+  }
+  if (!environment(kPod.rank) && !environment(kIndexOfJob)) {
+    return elastic_place(environment);
   }
   const VariableReader reader(environment, kPod);
   NodePlace place;

@@ -182,11 +182,13 @@ public:
     sigaction(SIGINT, &action, &former_int_);
     action.sa_handler = [](int signal) { g_told = signal; };
     sigaction(SIGTERM, &action, &former_term_);
+    sigaction(SIGUSR1, &action, &former_usr1_);
   }
 
   ~Watch() {
     sigaction(SIGINT, &former_int_, nullptr);
     sigaction(SIGTERM, &former_term_, nullptr);
+    sigaction(SIGUSR1, &former_usr1_, nullptr);
   }
 
   Watch(const Watch&) = delete;
@@ -333,7 +335,7 @@ private:
   bool told_ = false;
 
   struct sigaction former_int_ {
-  }, former_term_{};
+  }, former_term_{}, former_usr1_{};
 };
 
 } // namespace

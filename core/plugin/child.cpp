@@ -61,6 +61,7 @@ struct Pipe {
 [[noreturn]] void
 run_child(const std::function<std::string()>& work, const Pipe& result, const Pipe& outputs) {
   unsetenv("MEGAHOST_ERROR_FD"); // what it says is for this process, not for who started the ranks
+  unsetenv("TORCHELASTIC_ERROR_FILE");
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(outputs.write, STDOUT_FILENO);
   dup2(outputs.write, STDERR_FILENO);

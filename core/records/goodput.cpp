@@ -11,7 +11,7 @@ namespace {
 /// Whether a start ended by itself, or because a person asked for it: what comes then is no
 /// restart.
 bool is_orderly(const JournalEvent& event) {
-  return event.kind == "end" && event.text != "SIGTERM";
+  return event.kind == "end" && event.text != "SIGTERM" && event.text != "SIGUSR1";
 }
 
 } // namespace

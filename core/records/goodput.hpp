@@ -40,7 +40,7 @@ struct Goodput {
 };
 
 /// The time between a run's end and its next start counts where it did not end by itself: after a
-/// failure, and after SIGTERM, with which schedulers end a job.
+/// failure, and after SIGTERM and SIGUSR1, with which schedulers end a job.
 ///
 /// Returns: nothing of a run without a journal
 [[nodiscard]] std::optional<Goodput>

@@ -12,7 +12,7 @@ namespace {
 // The one thing that a signal handler may write to.
 volatile std::sig_atomic_t received_signal = 0;
 
-constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
+constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
 
 extern "C" void remember_signal(int signal) {
   if (received_signal != 0) {
@@ -56,6 +56,8 @@ std::string StopSignals::received() const {
     return "";
   case SIGINT:
     return "SIGINT";
+  case SIGUSR1:
+    return "SIGUSR1";
   default:
     return "SIGTERM";
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// SIGTERM and SIGINT ask a run to stop after the present step, which is said on standard error; a
+/// SIGTERM, SIGINT and SIGUSR1 (Slurm's --signal, a graceful stop of HyperPod) ask a run to stop after the present step, which is said on standard error; a
 /// second one ends the process at once, with status 128 + signal.
 
 #include <memory>
@@ -15,7 +15,7 @@ public:
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// "SIGTERM" if one has come, else empty.
+  /// Name of the one that has come, such as "SIGTERM"; else empty.
   [[nodiscard]] std::string received() const;
 
 private:

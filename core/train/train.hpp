@@ -66,7 +66,7 @@ struct TrainOptions {
 
 struct TrainSummary {
   int64_t step = 0;
-  std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
+  std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", ...
   std::filesystem::path folder;
   std::optional<double> loss; ///< loss of the last step
   std::optional<double> validation_loss;

@@ -255,7 +255,7 @@ std::string Trainer::stop_reason() const {
     return "train.exit_iters";
   }
   // Some reasons only one rank may have noticed: all stop for the same reason, after the same step.
-  static constexpr std::array kReasons{"", "train.exit_minutes", "SIGINT", "SIGTERM"};
+  static constexpr std::array kReasons{"", "train.exit_minutes", "SIGINT", "SIGTERM", "SIGUSR1"};
   int64_t reason =
       !first_step_ && train.exit_minutes && seconds_since(start_) >= 60 * *train.exit_minutes ? 1
                                                                                               : 0;

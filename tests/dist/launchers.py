@@ -5,6 +5,7 @@ script that `megahost launch` has written: the numbers of one rank; a rank that 
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -148,6 +149,8 @@ def check(launcher, one):
         if "rank 1 has" in output:
             break
     assert run.returncode != 0 and "rank 1 has another recipe than rank 0: lr = 0.002" in output, output
+    if launcher is torchrun:  # its table of causes has the error, and not only that a rank has failed
+        assert re.search(r"error_file: /.*\n *traceback *: .*rank 1 has another recipe than rank 0", output), output
     print(f"{name}: another recipe: over after {time.time() - begin:.0f} s")
 
 

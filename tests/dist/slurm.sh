@@ -1,5 +1,6 @@
 #!/bin/sh
-# slurm.sh up|down FOLDER: a private Slurm of two nodes, both this machine, with its own key and ports; as root. Then
+# slurm.sh up|down FOLDER: a private Slurm of two nodes, both this machine, with its own key and ports; as root. Jobs of its
+# partition "first" preempt others, which have 30 seconds, and a job is started again after 5. Then
 # SLURM_CONF=FOLDER/slurm.conf srun ... Debian's packages slurmctld, slurmd, slurm-client and munge.
 set -eu
 
@@ -31,7 +32,7 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$folder/socket/munge
+AuthInfo=socket=$folder/socket/munge,cred_expire=5
 CredType=cred/munge
 SlurmctldPort=$port
 SlurmctldPidFile=$folder/slurmctld.pid
@@ -50,10 +51,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
 MailProg=/bin/true
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdParameters=config_overrides
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=8 RealMemory=1000 State=UNKNOWN
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=8 RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
+PartitionName=first Nodes=n[1-2] MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 END
 # Nothing here limits a task by cgroups. Named, their plugin does not look for them: they may not be mounted.
 echo CgroupPlugin=cgroup/v1 > "$folder/cgroup.conf"

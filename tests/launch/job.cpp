@@ -260,7 +260,17 @@ TEST_CASE("HyperPod's nodes are named and judged by its labels") {
   const std::string text = train(job(asked("hyperpod")));
   CHECK(contains(text, "node.kubernetes.io/instance-type: ml.p5.48xlarge"));
   CHECK(contains(text, "sagemaker.amazonaws.com/node-health-status: Schedulable"));
-  CHECK(contains(text, "sagemaker.amazonaws.com/enable-job-auto-resume: \"true\""));
+  CHECK(contains(text, "kind: HyperPodPyTorchJob"));
+  CHECK(contains(text, "jobMaxRetryCount: 3"));
+  CHECK(contains(text, "name: NNODES"));
+  // Kubeflow's job on the same nodes.
+  LaunchOptions other = asked("pytorchjob");
+  CHECK_FALSE(contains(train(job(other)), "sagemaker"));
+  other.hyperpod = true;
+  const std::string kubeflow = train(job(other));
+  CHECK(contains(kubeflow, "node.kubernetes.io/instance-type: ml.p5.48xlarge"));
+  CHECK(contains(kubeflow, "sagemaker.amazonaws.com/node-health-status: Schedulable"));
+  CHECK(contains(kubeflow, "sagemaker.amazonaws.com/enable-job-auto-resume: \"true\""));
 }
 
 TEST_CASE("a script quotes what a shell would read") {

@@ -280,8 +280,59 @@ TEST_CASE("a process that a launcher started in a pod is a rank") {
        {"MEGAHOST_MASTER_PORT", "23456"},
        {"MEGAHOST_LOCAL_WORLD_SIZE", "8"}}
   ))));
-  // A PyTorchJob without a Master does not say which pod this is.
-  CHECK_FALSE(mh::find_node(environment({{"PET_NNODES", "1:4"}})));
+}
+
+TEST_CASE("a pod of a PyTorchJob with an elasticPolicy is the number behind its name") {
+  const Variables pod{
+      {"PET_NNODES", "3:3"},
+      {"PET_NPROC_PER_NODE", "8"},
+      {"PET_RDZV_BACKEND", "c10d"},
+      {"PET_RDZV_ENDPOINT", "tiny-worker-0:23456"},
+      {"PET_MAX_RESTARTS", "3"},
+      {"HOSTNAME", "tiny-worker-2"}};
+  CHECK_FALSE(find_world(environment(pod)));
+  const auto node = mh::find_node(environment(pod)).value();
+  CHECK(node.node == 2);
+  CHECK(node.nodes == 3);
+  CHECK(node.ranks == 8);
+  CHECK(node.master_address == "tiny-worker-0");
+  CHECK(node.master_port == 23456);
+  const auto with = [&](const char* name, const char* value) {
+    Variables other = pod;
+    other[name] = value;
+    return other;
+  };
+  CHECK(mh::find_node(environment(with("PET_NNODES", "3")))->nodes == 3);
+  CHECK(contains(
+      why_no_node(with("PET_NNODES", "2:4")),
+      "one of 2 to 4 (PET_NNODES), and nothing says of how many"
+  ));
+  CHECK(contains(why_no_node(with("PET_RDZV_BACKEND", "etcd")), "does not say its number"));
+  CHECK(contains(why_no_node(with("HOSTNAME", "ip-10-0-0-7")), "does not say its number"));
+  CHECK(contains(why_no_node(with("HOSTNAME", "tiny-worker-3")), "node 3 of 3"));
+  Variables ranks = pod;
+  ranks.insert(kTorchrun.begin(), kTorchrun.end());
+  CHECK(found(ranks).launcher == "torchrun");
+}
+
+TEST_CASE("HyperPod's agent is torchrun without a store, and counts ranks as nodes") {
+  Variables agent = kTorchrun;
+  agent["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  agent.insert(
+      {{"GROUP_RANK", "1"},
+       {"GROUP_WORLD_SIZE", "4"},
+       {"JOB_RESTART_COUNT", "1"},
+       {"TORCHELASTIC_RESTART_COUNT", "1"},
+       {"NNODES", "2"},
+       {"HYPERPOD_SIGNAL_COORDINATION", "disabled"},
+       {"HYPERPOD_ELASTICAGENT_SOCKET_SERVER_PATH", "/tmp/hyperpod_elastic_agent_7.sock"}}
+  );
+  const auto [world, launcher, agent_store] = found(agent);
+  CHECK(launcher == "torchrun");
+  CHECK_FALSE(agent_store);
+  CHECK(world.rank == 3);
+  CHECK(world.size == 4);
+  CHECK(world.local_size == 2);
 }
 
 TEST_CASE("a pod's place that is not whole is refused") {

@@ -26,6 +26,9 @@ CLOSED = {
     "ComputeDomain": {"numNodes": int, "channel": {"resourceClaimTemplate": {"name": str}}},
     "PodGroup scheduling.volcano.sh/v1beta1": {"minMember": int, "queue": str, "priorityClassName": str},
     "PodGroup scheduling.x-k8s.io/v1alpha1": {"minMember": int, "scheduleTimeoutSeconds": int},
+    "HyperPodPyTorchJob": {"nprocPerNode": str, "runPolicy": {"cleanPodPolicy": str, "jobMaxRetryCount": int,
+                                                               "activeDeadlineSeconds": int}},
+    "replica of HyperPod": {"name": str, "replicas": int},
 }
 
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-launch-"))
@@ -193,6 +196,17 @@ def check_pytorchjob(job):
     return pods * int(job["spec"]["nprocPerNode"])
 
 
+def check_hyperpod(job):
+    """The suite dist compares it with AWS's own model."""
+    spec = job["spec"]
+    assert job["apiVersion"] == "sagemaker.amazonaws.com/v1"
+    replica, = spec["replicaSpecs"]
+    check_closed(CLOSED["HyperPodPyTorchJob"], {key: one for key, one in spec.items() if key != "replicaSpecs"}, "HyperPodPyTorchJob")
+    check_closed(CLOSED["replica of HyperPod"], {key: one for key, one in replica.items() if key != "template"}, "replicaSpecs")
+    check_pod(replica["template"])
+    return replica["replicas"] * int(spec["nprocPerNode"])
+
+
 def check_mpijob(job):
     assert job["apiVersion"] == "kubeflow.org/v2beta1"
     check_old("KubeflowOrgV1MPIJobSpec", job["spec"], "MPIJob.spec")
@@ -250,6 +264,8 @@ def check(documents):
             ranks = check_pytorchjob(one)
         elif kind == "MPIJob":
             ranks = check_mpijob(one)
+        elif kind == "HyperPodPyTorchJob":
+            ranks = check_hyperpod(one)
         elif kind == "TrainJob":
             ranks = check_trainjob(one)
             ref = one["spec"]["runtimeRef"]

@@ -133,8 +133,8 @@ std::vector<Command> layout_commands() {
           "under srun, mpirun and torchrun one for a rank, in other pods one that starts the ranks of "
           "its node. A job that begins again goes on from its newest checkpoint. For FSx and buckets "
           "claims are made, and jobs on one pod fetch files and make a corpus of them. trainjob is written for "
-          "one version of Kubeflow Trainer, mpijob needs sshd and Open MPI in the image. hyperpod is a PyTorchJob that "
-          "keeps to healthy nodes and is resumed on new ones. Without --price cost is counted in node-hours.",
+          "one version of Kubeflow Trainer, mpijob needs sshd and Open MPI in the image, hyperpod "
+          "needs hyperpodrun there. Instances of HyperPod begin with ml.; pods keep to its healthy nodes. Without --price cost is counted in node-hours.",
           {kRecipe},
           {
               {"--target",

@@ -9,6 +9,7 @@ namespace mh {
 void Importer::bert() {
   set("model.use", "bert", command_.program);
   set("model.norm_placement", "pre", "BERT of Megatron-LM");
+  set("model.head_activation", "gelu", "BERT of Megatron-LM");
   if (given_.has("bert-no-binary-head")) {
     set("model.pair_head", false, "--bert-no-binary-head");
   }

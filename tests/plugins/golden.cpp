@@ -290,6 +290,8 @@ TEST_CASE("ten steps of Megatron's BERT, on one rank and under two layouts") {
            {{"layers", 4},
             {"hidden", kHidden},
             {"heads", kHeads},
+            {"activation", "gelu_tanh"},
+            {"head_activation", "gelu"},
             {"norm_placement", "pre"},
             {"norm_eps", 1e-5}},
        .seq = kLength,

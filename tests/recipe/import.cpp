@@ -512,6 +512,8 @@ TEST_CASE("BERT and T5") {
   const auto bert = of("pretrain_bert.py --num-layers 4 --seq-length 32 " + shared);
   CHECK(value(bert, "model.use") == "\"bert\"");
   CHECK(value(bert, "model.norm_placement") == "\"pre\"");
+  CHECK(value(bert, "model.activation") == "\"gelu_tanh\"");
+  CHECK(value(bert, "model.head_activation") == "\"gelu\"");
   CHECK(value(bert, "data.use") == "\"bert\"");
   CHECK(value(bert, "data.pair") == "\"order\"");
   CHECK(value(bert, "data.order") == "\"megatron\"");

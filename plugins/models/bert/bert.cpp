@@ -106,7 +106,7 @@ public:
 
   BertHead(Builder& builder, const BertConfig& c, const MakeNorm& make_norm)
       : final_norm_(c.post() ? nullptr : builder.below("norm", [&] { return make_norm(builder); }))
-      , activation_(activation_kind(c.activation))
+      , activation_(activation_kind(c.of_head()))
       , vocab_{axis::vocab, *c.vocab}
       , transform_(
             builder,
@@ -191,6 +191,13 @@ public:
         &Config::pair_head,
         "a head that says of two passages whether they belong together in this order"
     );
+    f.add(
+         "head_activation",
+         &Config::head_activation,
+         "activation of the head's dense layer; that of the layers if absent. Megatron-LM's is gelu "
+         "whatever theirs is"
+    )
+        .one_of(decoder_detail::activation_names());
     f.check("head_bias", [](const Config& c) -> std::string {
       return c.head_bias ? "BERT's output layer has a bias as it is; leave it out" : "";
     });
@@ -204,9 +211,9 @@ public:
                          : "";
     });
     f.check("activation", [](const Config& c) -> std::string {
-      return is_gated(activation_kind(c.activation))
+      return is_gated(activation_kind(c.of_head()))
                  ? "the head's dense layer has this activation, too, and one that is gated needs "
-                   "two; choose gelu, gelu_tanh, relu or relu2"
+                   "two; choose gelu, gelu_tanh, relu or relu2, or give head_activation"
                  : "";
     });
   }

@@ -5,12 +5,20 @@
 
 #include <megahost/hugging_face.hpp>
 
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace mh::bert {
 
 struct BertConfig : EncoderConfig {
   bool pair_head = true;
+  std::optional<std::string> head_activation;
+
+  /// The activation of the head's dense layer.
+  [[nodiscard]] const std::string& of_head() const {
+    return head_activation ? *head_activation : activation;
+  }
 };
 
 /// transformers' Bert (norms after the sums) and MegatronBert (before them).

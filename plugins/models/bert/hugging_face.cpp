@@ -32,6 +32,15 @@ void restore(Table& config) {
   }
 }
 
+/// The head's activation is that of the layers.
+void plain(Table& fields) {
+  decoder_plain(fields);
+  const Value* of_head = fields.find("head_activation");
+  if (of_head != nullptr && *of_head == *fields.find("activation")) {
+    fields.erase("head_activation");
+  }
+}
+
 HfModel model(
     const char* type,
     const char* architecture,
@@ -61,11 +70,11 @@ HfMapping hugging_face_mapping() {
           {model("bert", "BertForPreTraining", "post", 30522, 768, 12),
            model("megatron-bert", "MegatronBertForPreTraining", "pre", 29056, 1024, 24)},
       .free = decoder_free(),
-      .plain = decoder_plain};
+      .plain = plain};
 }
 
 std::vector<HfTensor> hugging_face_names(const BertConfig& c) {
-  if (!has_counterpart(c)) {
+  if (!has_counterpart(c) || c.of_head() != c.activation) {
     return {};
   }
   std::vector<HfTensor> map;

@@ -174,6 +174,9 @@ constexpr const char* kLaunchers =
     torchrun --no-python --nproc-per-node 8 megahost run RECIPE
     srun --ntasks-per-node 8 --kill-on-bad-exit=1 megahost run RECIPE
     mpirun -n 32 megahost run RECIPE
+    hyperpodrun --no-python --nnodes 4 --nproc-per-node 8 megahost run RECIPE    in pods of SageMaker HyperPod
+
+A pod of Kubeflow or of an Indexed Job starts the ranks of its node by itself. SIGTERM and SIGUSR1 save a checkpoint and stop.
 
 Whoever starts processes in another way says each one's place by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or by
 `--rank`, `--world-size` and `--master HOST:PORT`. A plugin reads another scheduler's environment; `launcher = { use = "NAME" }`

@@ -1,5 +1,6 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/import/manifest.hpp"
 #include "core/install/program.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/language/source.hpp"
@@ -167,7 +168,12 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
       invocation.has("--run")
           ? command_of_run(given, words)
           : find_training_command(
-                script ? read_source(given, "script")->text : given, name, from_environment, words
+                !script              ? given
+                : is_manifest(given) ? script_of_manifest(read_source(given, "manifest")->text)
+                                     : read_source(given, "script")->text,
+                name,
+                from_environment,
+                words
             );
   const ImportedRecipe imported = import_arguments(command);
   const std::string file = write_imported(invocation, host, imported, name);

@@ -1,5 +1,6 @@
 #include "core/mesh/processes.hpp"
 
+#include "core/base/host_name.hpp"
 #include "core/mesh/by_device.hpp"
 #include "core/mesh/gloo.hpp"
 #include "core/mesh/shared_memory.hpp"
@@ -9,6 +10,7 @@
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -86,7 +88,48 @@ c10::intrusive_ptr<c10d::Store> open_store(const Found& found, std::chrono::mill
   if (options.isServer) {
     options.masterListenFd = listening_socket(world);
   }
-  return c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
+  // Our own error says what fails; LibTorch logs it with a stack of its functions first.
+  const int level = FLAGS_caffe2_log_level; // lower where TORCH_CPP_LOG_LEVEL asks for more
+  FLAGS_caffe2_log_level = level == c10::GLOG_ERROR ? static_cast<int>(c10::GLOG_FATAL) : level;
+  try {
+    auto store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
+    FLAGS_caffe2_log_level = level;
+    return store;
+  } catch (...) {
+    FLAGS_caffe2_log_level = level;
+    throw;
+  }
+}
+
+std::string here_key(int64_t rank) {
+  return "here/" + std::to_string(rank);
+}
+
+/// The ranks that have not come, and for how long this one has waited for them; empty if all came, or
+/// the store does not say.
+std::string who_is_absent(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const World& world,
+    std::chrono::milliseconds waited
+) {
+  if (!store) {
+    return "";
+  }
+  std::vector<int64_t> absent;
+  try {
+    for (int64_t rank = 0; rank < world.size; ++rank) {
+      if (!store->check({here_key(rank)})) {
+        absent.push_back(rank);
+      }
+    }
+  } catch (const std::exception&) { // rank 0 has ended meanwhile
+    return "";
+  }
+  if (absent.empty()) {
+    return "";
+  }
+  return ranks_text(absent) + " did not come within " + std::to_string(waited.count() / 1000) +
+         " s";
 }
 
 /// The interface that a run's data pass: that of the store where it is this machine's own.
@@ -98,11 +141,11 @@ std::string interface_of(const World& world) {
   return here ? "127.0.0.1" : "";
 }
 
-Error not_met(const World& world, const c10::Error& error) {
+Error not_met(const World& world, const c10::Error& error, const std::string& absent = "") {
   return Error(
       "rank " + std::to_string(world.rank) + " did not meet the other " +
           std::to_string(world.size - 1) + " at " + place(world) + ": " +
-          error.what_without_backtrace(),
+          (absent.empty() ? error.what_without_backtrace() : absent),
       "look that all processes of the run were started and reach that address; comm.timeout says "
       "how "
       "long they wait",
@@ -188,12 +231,13 @@ Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
     const auto shared = open_store(found_, timeout_);
     const int64_t attempt = (shared->add("megahost/arrivals", 1) - 1) / world.size;
     store_ = c10::make_intrusive<c10d::PrefixStore>("megahost/" + std::to_string(attempt), shared);
+    store_->set(here_key(world.rank), bytes_of(host_name()));
     if (store_->add("ready", 1) == world.size) {
       store_->set("all", "1");
     }
     store_->wait({"all"}, timeout_);
   } catch (const c10::Error& error) {
-    throw not_met(world, error);
+    throw not_met(world, error, who_is_absent(store_, world, timeout_));
   }
 }
 

@@ -306,12 +306,14 @@ def named_plugin(rank, ranks, port):
 
 
 def by_hand(*ranks, place=own_variables):
-    """Ranks that were started without --nproc, each with its own words; `place` tells them theirs."""
+    """Ranks that were started without --nproc, each with its own words, None for one that is not; `place` tells them theirs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started = []
     for rank, words in enumerate(ranks):
+        if words is None:
+            continue
         variables, more = place(rank, len(ranks), port)
         env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
         started.append(subprocess.Popen([program, "run", "tiny.toml", *words, *more], cwd=folder, env=env,
@@ -329,6 +331,14 @@ for place in (torch_variables, options, plugin, named_plugin):
     usual = max(usual, time.time() - begin)
     compare(place.__name__, one, losses(place.__name__))
 
+
+# A rank that does not come is named, and so is an address where no rank listens, without LibTorch's stack.
+words = [*layout("data=4"), "--set", "comm.timeout=4"]
+for errors, status in by_hand(words, None, words, None):
+    assert status == 4 and "ranks 1 and 3 did not come within 4 s" in errors and "frame #" not in errors, errors
+(errors, status), = by_hand(None, words, None, None)
+assert status == 4 and "rank 1 did not meet the other 3 at 127.0.0.1:" in errors and "frame #" not in errors, errors
+print("not met:", errors.splitlines()[0][:120])
 
 # A rank that was given another recipe, or another layout, is named before any group exists.
 for own, other, what in (

@@ -1,6 +1,7 @@
 #include "core/import/import.hpp"
 
 #include "core/base/text.hpp"
+#include "core/import/manifest.hpp"
 #include "core/import/shell_value.hpp"
 #include "core/megatron/arguments.hpp"
 #include "core/recipe/commands.hpp"
@@ -236,6 +237,73 @@ TEST_CASE("a spoiled script is read or refused with a sentence, never anything e
     }
   }
   CHECK(read + refused == 5000);
+}
+
+TEST_CASE("the command of a Kubernetes manifest") {
+  CHECK(mh::is_manifest("a/pytorchjob.yaml-template"));
+  CHECK_FALSE(mh::is_manifest("train.sh"));
+  const auto of = [](const std::string& manifest) {
+    return command_of(mh::script_of_manifest(manifest));
+  };
+  const auto list = of(R"(apiVersion: "kubeflow.org/v1"
+kind: PyTorchJob
+metadata: { name: megatron }
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: ${REPO}  # not replaced: nothing asks for it
+              env:
+                - name: LAYERS
+                  value: "36"
+              command:
+              - python3
+              - -m
+              - torch.distributed.run
+              - --nproc_per_node=8
+              - /workspace/Megatron-LM/pretrain_gpt.py
+              # a comment
+              - --num-layers
+              - $LAYERS
+              args:
+                - "--lr"
+                - 6.0e-5  # as in the paper
+                - '--data-path'
+                - $(OUTSIDE)/text document
+                - "--fp16"
+              volumeMounts: [{ name: shmem, mountPath: /dev/shm }]
+)");
+  CHECK(list.launcher.at(3) == "--nproc_per_node=8");
+  const Words expected{
+      "--num-layers",
+      "36",
+      "--lr",
+      "6.0e-5",
+      "--data-path",
+      "from outside/text document",
+      "--fp16"};
+  CHECK(list.arguments == expected);
+  const auto flow = of("command: [python, pretrain_gpt.py,\n  '--num-layers', \"2\"]\nargs: []\n");
+  CHECK(flow.arguments == Words{"--num-layers", "2"});
+  const auto script = of(R"(containers:
+- command: ["/bin/bash"]
+  args:
+  - -c
+  - |
+    cd /workspace
+    LR=1e-4
+
+    torchrun pretrain_gpt.py --num-layers 2 \
+      --lr $LR
+  name: one
+)");
+  CHECK(script.arguments == Words{"--num-layers", "2", "--lr", "1e-4"});
+  CHECK(mh::test::refusal([&] {
+          of("kind: Job\ncommand: [sleep, infinity]\n");
+        }) == "train.sh has no command that runs a pretrain_gpt.py");
 }
 
 TEST_CASE("sums of the shell") {

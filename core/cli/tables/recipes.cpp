@@ -65,14 +65,15 @@ std::vector<Command> recipe_commands() {
           "makes a recipe of a Megatron-LM command line",
           "Takes the arguments of pretrain_gpt.py, pretrain_mamba.py, pretrain_bert.py, pretrain_t5.py or pretrain_ict.py, in quotes, "
           "or a shell script that runs one, with the script's own words behind its name: its "
-          "variables, arrays, cases and tests of texts are read, nothing is run. With --run bash "
+          "variables, arrays, cases and tests of texts are read, nothing is run. Of a file that ends with "
+          ".yaml, a PyTorchJob, a TrainJob or another manifest, the containers' commands are taken. With --run bash "
           "runs it, in this folder, and only python, torchrun, srun, mpirun, docker and their like "
           "are replaced by programs that note what they were given. Each value names the "
           "argument that it comes from; Megatron-LM's defaults are written out where ours differ; "
           "arguments without an equivalent are comments at the top. Contradictions are refused by "
           "name.",
           {{"COMMAND...",
-            "'pretrain_gpt.py --num-layers 2 ...', or a shell script's file and its words"}},
+            "'pretrain_gpt.py --num-layers 2 ...', a shell script's file and its words, or a manifest's"}},
           {{"--run", "", "lets bash run the script, with launchers that start nothing"},
            {"-o",
             "FILE",

@@ -13,6 +13,7 @@ import http.server
 import json
 import os
 import re
+import ssl
 import threading
 import urllib.parse
 
@@ -227,7 +228,8 @@ class Server(http.server.ThreadingHTTPServer):
 class Clouds:
     """`fault(request)` gives a status that a request is answered with, or nothing."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
+        self.certificate = certificate
         self.buckets, self.objects, self.uploads, self.page = {"bucket"}, {}, {}, 1000
         self.reset()
 
@@ -237,9 +239,12 @@ class Clouds:
     def __enter__(self):
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.clouds = self
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.host = f"127.0.0.1:{self.server.server_address[1]}"
-        self.url = f"http://{self.host}"
+        self.url = f"http{'s' if self.certificate else ''}://localhost:{self.server.server_address[1]}"
         return self
 
     def __exit__(self, *_):

@@ -122,6 +122,17 @@ with Clouds() as clouds, tempfile.TemporaryDirectory() as home, tempfile.Tempora
     refused(clouds, "no storage account is named", *ls, "az://bucket/a", *at, AZURE_STORAGE_ACCOUNT="")
     refused(clouds, "its account is not one of Azure's", *ls, "abfs://bucket@host.example/a", *at)
     refused(clouds, "storage.endpoint is no address of a store", *ls, "az://bucket/a", "--set", "storage.endpoint=http://me:pass@host", status=2)
+    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+               "subjectAltName=DNS:localhost", "-keyout", f"{home}/key.pem", "-out", f"{home}/ca.pem"]
+    subprocess.run(openssl, check=True, capture_output=True)
+    with Clouds(certificate=(f"{home}/ca.pem", f"{home}/key.pem")) as secure:
+        secure.objects = clouds.objects
+        at = ("--set", f"storage.endpoint={secure.url}")
+        google.write_text(secure.google_credentials().replace(secure.url, clouds.url))
+        for place in ("gs://bucket/a/run", "az://bucket/a/run"):
+            named = {"GOOGLE_APPLICATION_CREDENTIALS": str(google)}
+            assert "step" in megahost(secure, *ls, place, *at, SSL_CERT_FILE=f"{home}/ca.pem", **named)
+        refused(secure, "SSL_CERT_FILE names certificates that are trusted", *ls, "gs://bucket/a/run", *at, "--set", "storage.retry=1", **named)
     for file in pathlib.Path(work).rglob("*"):
         data = file.read_bytes() if file.is_file() else b""
         assert not any(canary.encode() in data for canary in CANARIES), f"{file} holds a secret"

@@ -11,12 +11,8 @@
 #include <arrow/util/key_value_metadata.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <mutex>
 #include <utility>
 
 namespace clouds {
@@ -62,7 +58,11 @@ refuse(const std::string& action, const mh::Path& path, const arrow::Status& sta
         "own chain; storage.anonymous reads what is public"
     );
   }
-  throw make(EIO, words_of(status), "look at storage.endpoint and at the network");
+  throw make(
+      EIO,
+      words_of(status),
+      "look at storage.endpoint and at the network; SSL_CERT_FILE names certificates that are trusted"
+  );
 }
 
 template <class T>
@@ -170,29 +170,6 @@ StoreAddress address_of(const std::string& endpoint) {
   return {scheme, endpoint.substr(at + 3)};
 }
 
-/// The wheel's libraries look for certificates where its builders' machine has them. The
-/// first storage that a process opens decides for all.
-void trust(const std::string& ca_file) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    afs::FileSystemGlobalOptions options;
-    options.tls_ca_file_path = ca_file;
-    const char* named = std::getenv("SSL_CERT_FILE");
-    for (const char* file :
-         {named,
-          "/etc/ssl/certs/ca-certificates.crt",
-          "/etc/pki/tls/certs/ca-bundle.crt",
-          "/etc/ssl/ca-bundle.pem"}) {
-      std::error_code ignored;
-      if (options.tls_ca_file_path.empty() && file != nullptr &&
-          std::filesystem::exists(file, ignored)) {
-        options.tls_ca_file_path = file;
-      }
-    }
-    (void)afs::Initialize(options); // refused where another has done so: its certificates count
-  });
-}
-
 void require(const arrow::Status& status) {
   if (!status.ok()) {
     throw mh::Error("the store's client cannot be opened: " + words_of(status));
@@ -204,7 +181,6 @@ void require(const arrow::Status& status) {
 ObjectReader::~ObjectReader() = default;
 
 std::unique_ptr<ObjectReader> read_google(const GoogleOptions& options) {
-  trust(options.ca_file);
   afs::GcsOptions given =
       options.anonymous ? afs::GcsOptions::Anonymous() : afs::GcsOptions::Defaults();
   if (!options.endpoint.empty()) {
@@ -219,7 +195,6 @@ std::unique_ptr<ObjectReader> read_google(const GoogleOptions& options) {
 }
 
 std::unique_ptr<ObjectReader> read_azure(const AzureOptions& options, const AzureSecret& secret) {
-  trust(options.ca_file);
   afs::AzureOptions given;
   given.account_name = options.account;
   if (!options.endpoint.empty()) {

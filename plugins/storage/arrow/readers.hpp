@@ -10,13 +10,13 @@
 namespace clouds {
 
 struct GoogleOptions {
-  std::string endpoint{}, ca_file{};
+  std::string endpoint{};
   bool anonymous = false;
   int64_t retry = 60; ///< seconds
 };
 
 struct AzureOptions {
-  std::string account{}, endpoint{}, ca_file{};
+  std::string account{}, endpoint{};
   bool anonymous = false;
 };
 

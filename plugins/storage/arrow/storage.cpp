@@ -114,12 +114,6 @@ void Google::fields(mh::Fields<Config>& f) {
   );
   f.add("anonymous", &Config::anonymous, "requests carry no credentials: for what is public");
   f.add(
-       "ca_file",
-       &Config::ca_file,
-       "certificates that are trusted, as PEM; unless given the system's"
-  )
-      .path();
-  f.add(
        "retry",
        &Config::retry,
        "how long a request that fails for a reason that may pass is tried again"
@@ -148,12 +142,6 @@ void Azure::fields(mh::Fields<Config>& f) {
       "address of a store like it, https://HOST:PORT, such as Azurite"
   );
   f.add("anonymous", &Config::anonymous, "requests carry no credentials: for what is public");
-  f.add(
-       "ca_file",
-       &Config::ca_file,
-       "certificates that are trusted, as PEM; unless given the system's"
-  )
-      .path();
 }
 
 ReadStorage::Place Azure::at(const Path& path) const {

@@ -208,7 +208,7 @@ Pair forward_cpu(
   if (!has_kernel(query) || scale <= 0) {
     if (query.scalar_type() != at::kDouble) { // which tests compute in
       TORCH_WARN_ONCE(
-          "attention on the CPU makes all its scores, slowly and in much memory: its kernel takes "
+          "attention on the CPU makes its scores in parts, slowly: its kernel takes "
           "float32 and bfloat16, heads of an even size and a scale above 0, but here are ",
           query.scalar_type(),
           ", heads of ",
@@ -543,7 +543,7 @@ int64_t attention_workspace(
     bool backward
 ) {
   if (!has_kernel(q)) { // scores, what is hidden of them and shares: see attention_plain
-    return (backward ? 5 : 3) * q.size(1) * q.size(2) * q.size(0) * k.size(0) *
+    return (backward ? 5 : 3) * q.size(1) * q.size(2) * plain_queries(q, k) * k.size(0) *
            (q.scalar_type() == at::kDouble ? 8 : 4);
   }
   AttentionCall call{};

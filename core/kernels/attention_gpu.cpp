@@ -274,7 +274,7 @@ gpu_calls(const Tensor& q, const Tensor& k, const KernelMask& mask, const Kernel
         "its kernel takes windows and lengths of documents, and none mean the same as this mask";
   }
   if (q.scalar_type() != at::kDouble && !q.is_meta()) { // which tests compute in
-    TORCH_WARN_ONCE("attention on a GPU makes all its scores, slowly and in much memory: ", reason);
+    TORCH_WARN_ONCE("attention on a GPU makes its scores in parts, slowly: ", reason);
   }
   return std::nullopt;
 }

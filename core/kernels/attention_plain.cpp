@@ -8,8 +8,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace mh::ops {
@@ -44,13 +44,41 @@ Tensor index_or_count(
   return index ? *index : at::arange(first, first + count, like.options().dtype(at::kLong));
 }
 
+/// Some neighbouring queries, [batch, heads, queries, dim], and the mask's part that is theirs, with
+/// their indices; all keys.
+struct QueryPart {
+  int64_t first, count;
+  Tensor queries, keys;
+  KernelMask mask;
+};
+
+/// Calls `work` with one part of the queries after another: the scores of all are never there.
+template <class Work>
+void by_queries(const Tensor& q, const Tensor& k, const KernelMask& mask, const Work& work) {
+  const int64_t all = q.size(0), most = plain_queries(q, k);
+  const Tensor keys = heads_first(k, q.size(2) / k.size(2));
+  const Tensor index = index_or_count(mask.query_index, k.size(0) - all, all, q);
+  for (int64_t first = 0; first < all; first += most) {
+    const int64_t count = std::min(most, all - first);
+    QueryPart part{first, count, heads_first(q.narrow(0, first, count), 1), keys, mask};
+    part.mask.query_index = index.narrow(0, first, count);
+    if (mask.query_segments) {
+      part.mask.query_segments = mask.query_segments->narrow(0, first, count);
+    }
+    work(part);
+  }
+}
+
+/// [queries, keys]: how far the keys lie behind the query.
+Tensor distances(const QueryPart& part) {
+  const Tensor others = index_or_count(part.mask.key_index, 0, part.keys.size(2), part.keys);
+  return part.mask.query_index->unsqueeze(1) - others.unsqueeze(0);
+}
+
 /// [batch or 1, 1, queries, keys]: whether the key is hidden from the query.
-Tensor hidden(const Tensor& q, const Tensor& k, const KernelMask& mask) {
-  const int64_t queries = q.size(0);
-  const int64_t keys = k.size(0);
-  const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
-  const Tensor others = index_or_count(mask.key_index, 0, keys, q).unsqueeze(0);
-  const Tensor distance = own - others;
+Tensor hidden(const QueryPart& part) {
+  const KernelMask& mask = part.mask;
+  const Tensor distance = distances(part);
   Tensor out = distance.ne(distance);
   if (mask.causal) {
     out = out.bitwise_or(distance.lt(0));
@@ -68,36 +96,29 @@ Tensor hidden(const Tensor& q, const Tensor& k, const KernelMask& mask) {
 }
 
 /// [queries, keys]: the bias's column of each pair. Pairs that are not seen have any.
-Tensor bias_columns(const Tensor& q, const Tensor& k, const KernelMask& mask) {
-  const auto queries = q.size(0), keys = k.size(0);
-  const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
-  const Tensor others = index_or_count(mask.key_index, 0, keys, q).unsqueeze(0);
-  return (others - own - mask.first_distance).clamp(0, mask.bias->size(1) - 1);
+Tensor bias_columns(const QueryPart& part) {
+  return (distances(part).neg() - part.mask.first_distance).clamp(0, part.mask.bias->size(1) - 1);
 }
 
-Tensor scores(const Tensor& q, const Tensor& k, double scale, const KernelMask& mask) {
-  const Tensor left = heads_first(q, 1);
-  const Tensor right = heads_first(k, q.size(2) / k.size(2));
-  Tensor s = at::matmul(left, right.transpose(-2, -1)) * scale;
+Tensor scores(const QueryPart& part, double scale) {
+  const KernelMask& mask = part.mask;
+  Tensor s = at::matmul(part.queries, part.keys.transpose(-2, -1)).mul_(scale);
   if (mask.cap > 0) {
-    s = (s / mask.cap).tanh() * mask.cap;
+    s.div_(mask.cap).tanh_().mul_(mask.cap);
   }
   if (mask.bias) {
-    const Tensor columns = bias_columns(q, k, mask);
-    s = s + at::index_select(*mask.bias, 1, columns.reshape({-1}))
-                .view({-1, columns.size(0), columns.size(1)});
+    const Tensor columns = bias_columns(part);
+    s.add_(at::index_select(*mask.bias, 1, columns.reshape({-1}))
+               .view({-1, columns.size(0), columns.size(1)}));
   }
-  return s.masked_fill(hidden(q, k, mask), -std::numeric_limits<double>::infinity());
+  return s.masked_fill_(hidden(part), -std::numeric_limits<double>::infinity());
 }
 
-/// The gradient of the bias from that of the scores, [batch, heads, queries, keys].
-Tensor bias_gradient(const Tensor& ds, const Tensor& q, const Tensor& k, const KernelMask& mask) {
-  if (!mask.bias) {
-    return at::empty({0}, ds.options());
+/// Adds a part's gradient of the bias, from that of the scores, [batch, heads, queries, keys].
+void add_bias_gradient(const Tensor& sum, const Tensor& ds, const QueryPart& part) {
+  if (part.mask.bias) {
+    sum.index_add_(1, bias_columns(part).reshape({-1}), ds.sum(0).flatten(1));
   }
-  const Tensor sums = ds.sum(0).flatten(1);
-  const Tensor columns = bias_columns(q, k, mask).reshape({-1});
-  return at::zeros(mask.bias->sizes(), ds.options()).index_add_(1, columns, sums);
 }
 
 /// The slope of bounded scores by those before; 0 where the key is hidden.
@@ -108,7 +129,7 @@ Tensor slope_of_cap(const Tensor& s, double cap) {
 /// exp(s - lse), zero in rows that see nothing.
 Tensor shares(const Tensor& s, const Tensor& lse) {
   const Tensor base = lse.masked_fill(lse.eq(-std::numeric_limits<double>::infinity()), 0);
-  return (s - base.unsqueeze(-1)).exp();
+  return (s - base.unsqueeze(-1)).exp_();
 }
 
 /// x with dropout's mask and scale: [batch, heads, queries, keys].
@@ -134,6 +155,12 @@ Tensor dropped(const Tensor& x, const KernelMask& mask, const KernelDropout& dro
 
 } // namespace
 
+int64_t plain_queries(const Tensor& q, const Tensor& k) {
+  constexpr int64_t kScores = int64_t{1} << 24; // elements of a matrix of scores
+  const int64_t row = std::max<int64_t>(1, q.size(1) * q.size(2) * k.size(0));
+  return std::clamp<int64_t>(kScores / row, 1, std::max<int64_t>(1, q.size(0)));
+}
+
 std::tuple<Tensor, Tensor> attention_plain(
     const Tensor& q,
     const Tensor& k,
@@ -142,11 +169,17 @@ std::tuple<Tensor, Tensor> attention_plain(
     const KernelMask& mask,
     const KernelDropout& dropout
 ) {
-  const Tensor s = scores(q, k, scale, mask);
-  const Tensor lse = s.logsumexp(-1);
-  const Tensor out =
-      at::matmul(dropped(shares(s, lse), mask, dropout), heads_first(v, q.size(2) / v.size(2)));
-  return {tokens_first(out, 1, q.scalar_type()), lse};
+  const Tensor values = heads_first(v, q.size(2) / v.size(2));
+  const Tensor out = at::empty(q.sizes(), q.options());
+  const Tensor lse = at::empty({q.size(1), q.size(2), q.size(0)}, values.options());
+  by_queries(q, k, mask, [&](const QueryPart& part) {
+    const Tensor s = scores(part, scale);
+    const Tensor sums = s.logsumexp(-1);
+    const Tensor rows = at::matmul(dropped(shares(s, sums), part.mask, dropout), values);
+    out.narrow(0, part.first, part.count).copy_(rows.permute({2, 0, 1, 3}));
+    lse.narrow(2, part.first, part.count).copy_(sums);
+  });
+  return {out, lse};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_plain_backward(
@@ -161,24 +194,36 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_plain_backward(
     const KernelDropout& dropout
 ) {
   const int64_t group = q.size(2) / k.size(2);
-  const Tensor s = scores(q, k, scale, mask);
-  const Tensor p = shares(s, lse);
-  const Tensor d = heads_first(dout, 1);
-  const Tensor delta = (d * heads_first(out, 1)).sum(-1, /*keepdim=*/true);
-  const Tensor dp = at::matmul(d, heads_first(v, group).transpose(-2, -1));
-  Tensor unscaled = p * (dropped(dp, mask, dropout) - delta);
-  if (mask.cap > 0) {
-    unscaled = unscaled * slope_of_cap(s, mask.cap);
-  }
-  const Tensor ds = unscaled * scale;
-  const Tensor left = ds.transpose(-2, -1);
+  const Tensor values = heads_first(v, group);
+  const Tensor dq = at::empty(q.sizes(), q.options());
+  const Tensor dk = values.new_zeros({values.size(0), values.size(1), k.size(0), k.size(3)});
+  const Tensor dv = values.new_zeros(values.sizes());
+  const auto columns = mask.bias ? mask.bias->sizes().vec() : std::vector<int64_t>{0};
+  const Tensor dbias = values.new_zeros(columns);
+  by_queries(q, k, mask, [&](const QueryPart& part) {
+    const auto of = [&](const Tensor& x) {
+      return heads_first(x.narrow(0, part.first, part.count), 1);
+    };
+    const Tensor s = scores(part, scale);
+    const Tensor p = shares(s, lse.narrow(2, part.first, part.count));
+    const Tensor d = of(dout);
+    const Tensor delta = (d * of(out)).sum(-1, /*keepdim=*/true);
+    const Tensor dp = at::matmul(d, values.transpose(-2, -1));
+    Tensor ds = p * (dropped(dp, part.mask, dropout) - delta);
+    if (mask.cap > 0) {
+      ds.mul_(slope_of_cap(s, mask.cap));
+    }
+    add_bias_gradient(dbias, ds, part);
+    ds.mul_(scale);
+    dq.narrow(0, part.first, part.count).copy_(at::matmul(ds, part.keys).permute({2, 0, 1, 3}));
+    dk.add_(at::matmul(ds.transpose(-2, -1), part.queries));
+    dv.add_(at::matmul(dropped(p, part.mask, dropout).transpose(-2, -1), d));
+  });
   return {
-      tokens_first(at::matmul(ds, heads_first(k, group)), 1, q.scalar_type()),
-      tokens_first(at::matmul(left, heads_first(q, 1)), group, k.scalar_type()),
-      tokens_first(
-          at::matmul(dropped(p, mask, dropout).transpose(-2, -1), d), group, v.scalar_type()
-      ),
-      bias_gradient(unscaled, q, k, mask)};
+      dq,
+      tokens_first(dk, group, k.scalar_type()),
+      tokens_first(dv, group, v.scalar_type()),
+      dbias};
 }
 
 } // namespace mh::ops

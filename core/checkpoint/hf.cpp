@@ -23,8 +23,17 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 constexpr uint64_t kLongestJson = 100 << 20;
 
-/// Names of TensorFlow, which the files of the first BERT models have.
+/// The name that a tensor has in a language model of its own, and in today's files: models that see
+/// images too hold theirs one level deeper, and the first BERT models have TensorFlow's names.
 std::string modern(std::string name) {
+  for (const std::string_view holder : {"language_model.", "model.language_model."}) {
+    if (name.starts_with(holder)) {
+      name.erase(0, holder.size());
+      if (!name.starts_with("model.") && !name.starts_with("lm_head.")) {
+        name.insert(0, "model.");
+      }
+    }
+  }
   for (const auto& [old, now] : {std::pair("gamma", "weight"), std::pair("beta", "bias")}) {
     const std::string ending = std::string(".LayerNorm.") + old;
     if (name.ends_with(ending)) {
@@ -99,7 +108,11 @@ bool is_hf_weight(const std::string& name, bool tied) {
       ".rotary_emb.inv_freq",
       ".position_ids"};
   const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
-  return std::none_of(std::begin(kConstants), std::end(kConstants), ends) &&
+  constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector."};
+  const bool sees = std::any_of(std::begin(kVision), std::end(kVision), [&name](const auto& part) {
+    return name.starts_with(part) || name.starts_with("model." + std::string(part));
+  });
+  return std::none_of(std::begin(kConstants), std::end(kConstants), ends) && !sees &&
          !(tied && (name == "lm_head.weight" || ends(".lm_head.weight")));
 }
 

@@ -72,7 +72,8 @@ struct HfPart {
 [[nodiscard]] at::Tensor
 hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string& name)>& ours);
 
-/// False for constants of old checkpoints, and for an output layer that is the embedding.
+/// False for constants of old checkpoints, for an output layer that is the embedding, and for what a
+/// model sees images with, which is left out of its language model.
 [[nodiscard]] bool is_hf_weight(const std::string& name, bool tied);
 
 /// The text of a folder's config.json, if it has one.

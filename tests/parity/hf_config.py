@@ -18,11 +18,11 @@ import program
 # The logits of these are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers,
 # norms over all heads, parallel branches of one norm or two, neighbours that rotate, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
-             "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
+             "phi-tied-grouped", "phi3-grouped-window-share", "gemma3-seeing", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
              "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
              "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "nemotron-h-latent", "delta-net", "qwen3-next",
              "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "phi3", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "gpt_oss", "deepseek_v3", "mamba2", "qwen3_next", "bert", "megatron-bert", "t5")
 ALL = "--all" in sys.argv
 problems = []

@@ -28,6 +28,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # dtype of the saved weights
     old_names: bool = False  # as in the hub's first files: masks among the weights, and of GPT-2 no prefix
     packed: bool = False  # experts in MXFP4, as OpenAI released GPT-OSS
+    seeing: bool = False  # saved as the language model of one that sees images
 
 
 def gpt2(name, recipe, saved=None, **changes):
@@ -68,6 +69,13 @@ def gemma2(name, recipe, saved=None, **changes):
 def gemma3(name, recipe, saved=None, **changes):
     ours = dict(norm_placement="sandwich", qk_norm=True, rope_base=1e6, window_rope_base=10000.0, score_dim=256)
     return gemma(name, ours | recipe, saved, config=transformers.Gemma3TextConfig, **changes)
+
+
+def phi3(name, recipe, saved=None, **changes):
+    case = llama(name, dict(norm_eps=1e-5) | recipe, saved, config=transformers.Phi3Config,
+                 **(dict(rms_norm_eps=1e-5, pad_token_id=None) | changes))
+    case.use = "phi3"
+    return case
 
 
 def neox(name, recipe, saved=None, **changes):
@@ -254,6 +262,12 @@ CASES = [
            layer_types=["sliding_attention", "full_attention"] * 2,
            rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=500.0),
                                 full_attention=dict(rope_type="linear", rope_theta=5e5, factor=8.0))),
+    gemma3("gemma3-seeing", dict(window=8, window_pattern=["window", "window", "window"]), dict(seeing=True), sliding_window=8),
+    phi3("phi3", {}),
+    phi3("phi3-grouped-window-share",
+         dict(kv_heads=2, hidden=128, window=8, rope_share=0.75, rope_base=500.0, tied=True), dict(shard="60KB"),
+         hidden_size=128, num_key_value_heads=2, sliding_window=8, tie_word_embeddings=True,
+         rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75)),
     neox("pythia", {}, dict(old_names=True)),
     neox("neox-in-sequence", dict(parallel_residual=False, tied=True, activation="gelu_tanh", norm_eps=1e-3, rope_share=1.0,
                                   rope_base=500.0), dict(shard="60KB"),
@@ -398,11 +412,21 @@ def random_ids(case):
     return torch.randint(0, case.config.vocab_size, (BATCH, SEQ + 1))
 
 
+def seeing(model):
+    """A Gemma 3 that sees images, with this language model."""
+    vision = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                  image_size=28, patch_size=14)
+    whole = transformers.Gemma3ForConditionalGeneration(
+        transformers.Gemma3Config(text_config=model.config.to_dict(), vision_config=vision, mm_tokens_per_image=4))
+    whole.model.language_model.load_state_dict(model.model.state_dict())
+    return whole
+
+
 def save(case, model, ids, folder, length=None):
     """A Hugging Face folder `model`, `ids.json` and `recipe.toml` in a folder; the last id is only a label unless the
     recipe's length is given."""
     folder = pathlib.Path(folder)
-    copy.deepcopy(model).to(case.dtype).save_pretrained(folder / "model", max_shard_size=case.shard)
+    (seeing(model) if case.seeing else copy.deepcopy(model)).to(case.dtype).save_pretrained(folder / "model", max_shard_size=case.shard)
     if case.old_names:
         file = folder / "model/model.safetensors"
         weights = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}

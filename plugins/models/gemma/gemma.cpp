@@ -3,6 +3,7 @@
 /// Gemma 2 bounds its scores and logits by a tanh.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include <megahost/error.hpp>
 #include <megahost/nn/decoder.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
 #include <megahost/plugin.hpp>
@@ -106,6 +107,74 @@ void restore_gemma3(Table& config) {
   config.set("rope_parameters", both);
 }
 
+/// A model that sees images, too: what is read of it is its language model.
+void simplify_seeing_gemma3(Table& config) {
+  const Value text = config.take("text_config");
+  if (!text.is_table()) {
+    throw mh::Error(
+        "config.json: a gemma3 without a text_config, which describes its language model",
+        "give the folder as transformers writes it; a language model alone is a gemma3_text",
+        mh::exit_code::data
+    );
+  }
+  for (const auto& entry : text.as_table()) {
+    if (entry.key != "model_type") {
+      config.set(entry.key, entry.value, entry.key_origin);
+    }
+  }
+  simplify_gemma3(config);
+}
+
+mh::HfModel gemma3_text() {
+  return {
+      .model_type = "gemma3_text",
+      .architecture = "Gemma3ForCausalLM",
+      .keys = mh::joined(
+          {gemma_keys(
+               {.vocab = 262208,
+                .hidden = 2304,
+                .ffn_hidden = 9216,
+                .layers = 26,
+                .heads = 8,
+                .kv_heads = 4,
+                .head_dim = 256,
+                .rope_base = 1e6,
+                .length = 131072},
+               "hidden_activation"
+           ),
+           mh::window_keys(),
+           {{.key = "rope_local_base_freq", .field = "window_rope_base"},
+            {.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
+            only("attn_logit_softcapping", Value()),
+            only("final_logit_softcapping", Value()),
+            only("use_bidirectional_attention", false)}}
+      ),
+      .always = {{"qk_norm", true}, {"norm_placement", "sandwich"}},
+      .harmless = {"_sliding_window_pattern", "cache_implementation"},
+      .simplify = simplify_gemma3,
+      .restore = restore_gemma3};
+}
+
+/// Google's Gemma 3 from 4B on.
+mh::HfModel seeing_gemma3() {
+  mh::HfModel model = gemma3_text();
+  model.model_type = "gemma3";
+  model.architecture = "Gemma3ForConditionalGeneration";
+  for (const char* key :
+       {"mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"}) {
+    model.harmless.emplace_back(key); // but not vision_config: that it is left out is said
+  }
+  model.simplify = simplify_seeing_gemma3;
+  model.restore = [](Table&) {
+    throw mh::Error(
+        "a gemma3 sees images too, and this is its language model alone",
+        "a gemma3_text is that",
+        mh::exit_code::data
+    );
+  };
+  return model;
+}
+
 std::vector<mh::HfModel> models() {
   return {
       {.model_type = "gemma",
@@ -161,32 +230,8 @@ std::vector<mh::HfModel> models() {
              simplify_types(config, /*period=*/2);
            },
        .restore = mh::restore_layer_types},
-      {.model_type = "gemma3_text",
-       .architecture = "Gemma3ForCausalLM",
-       .keys = mh::joined(
-           {gemma_keys(
-                {.vocab = 262208,
-                 .hidden = 2304,
-                 .ffn_hidden = 9216,
-                 .layers = 26,
-                 .heads = 8,
-                 .kv_heads = 4,
-                 .head_dim = 256,
-                 .rope_base = 1e6,
-                 .length = 131072},
-                "hidden_activation"
-            ),
-            mh::window_keys(),
-            {{.key = "rope_local_base_freq", .field = "window_rope_base"},
-             {.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
-             only("attn_logit_softcapping", Value()),
-             only("final_logit_softcapping", Value()),
-             only("use_bidirectional_attention", false)}}
-       ),
-       .always = {{"qk_norm", true}, {"norm_placement", "sandwich"}},
-       .harmless = {"cache_implementation"},
-       .simplify = simplify_gemma3,
-       .restore = restore_gemma3},
+      gemma3_text(),
+      seeing_gemma3(),
   };
 }
 

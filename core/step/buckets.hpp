@@ -33,6 +33,7 @@ struct Bucket {
   at::Tensor part;   // from ZeRO-2 on: what is kept, this rank's part of the buffer
   int64_t uses = 0;  // gradients per backward pass; 0: not known yet
   int64_t seen = 0;  // in this round
+  bool left = false; // all blocks that use the leaves have run backward; known from ZeRO-2 on
   enum class Sum : uint8_t { waits, started, taken } state = Sum::waits;
   Pending sum;        // the first of the sums
   at::Tensor amounts; // amounts of the leaves' gradients before it, in the checking mode
@@ -58,11 +59,12 @@ struct Bucket {
 
   /// Whether all leaves have their gradients of this round.
   [[nodiscard]] bool complete(int64_t microbatches) const {
-    return !after_backward && uses > 0 && seen == uses * microbatches;
+    return !after_backward && (uses > 0 ? seen == uses * microbatches : left);
   }
 
   void reset() {
     seen = 0;
+    left = false;
     state = Sum::waits;
   }
 };

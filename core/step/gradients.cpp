@@ -59,6 +59,14 @@ at::Tensor squared_at_once(const std::vector<OwnedPiece>& owned, const at::Tenso
   return squares.sum();
 }
 
+/// Starts the sums that nothing is missing for, in order.
+template <class Start>
+void start_complete(const Buckets& buckets, int64_t round, size_t& ret_next, const Start& start) {
+  while (ret_next < buckets.size() && buckets[ret_next]->complete(round)) {
+    start(*buckets[ret_next++]);
+  }
+}
+
 } // namespace
 
 Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOptions& options)
@@ -148,8 +156,19 @@ void Gradients::wait_for_all() {
   values_->wait_for_all();
 }
 
+// From ZeRO-2 on there is no room for all gradients, not in the first pass either, in which they are
+// counted: there a bucket is complete when its leaves' blocks have run backward.
 bool Gradients::needed(const std::vector<Parameter*>& parameters) {
-  return values_->needed(parameters);
+  if (options_.zero >= 2 && options_.overlap && values_->progress.enter(parameters)) {
+    for (auto& bucket : buckets_) {
+      bucket->left = std::ranges::all_of(bucket->leaves, [this](const Bucket::Leaf& leaf) {
+        return values_->progress.is_past(*leaf.parameter);
+      });
+    }
+    start_complete(buckets_, round(), next_, [this](Bucket& bucket) { start(bucket); });
+  }
+  const bool freed = values_->needed(parameters);
+  return freed || options_.zero >= 2;
 }
 
 void Gradients::before(Parameter& parameter) {
@@ -168,12 +187,13 @@ void Gradients::added(Parameter& parameter) {
     trace("last " + std::to_string(bucket.number));
   }
   ++bucket.seen;
-  while (options_.overlap && next_ < buckets_.size() && buckets_[next_]->complete(round())) {
-    start(*buckets_[next_++]);
+  if (options_.overlap) {
+    start_complete(buckets_, round(), next_, [this](Bucket& one) { start(one); });
   }
 }
 
 void Gradients::backward_done() {
+  values_->progress.end();
   if (options_.zero >= 2) {
     sum_up(0, first_after_backward_);
   }

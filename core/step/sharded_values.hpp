@@ -6,6 +6,7 @@
 ///
 /// Source:  arXiv:1910.02054 (ZeRO), arXiv:2304.11277 (gathered ahead, freed after use)
 
+#include "core/step/backward_progress.hpp"
 #include "core/step/buckets.hpp"
 
 #include <cstdint>
@@ -29,6 +30,9 @@ public:
 
   /// See ParameterListener::needed.
   bool needed(const std::vector<Parameter*>& parameters);
+
+  /// How far the backward pass is, by the blocks that say what they need.
+  BackwardProgress progress;
 
   /// Every parameter has its value when this returns; under ZeRO-3, until the next block runs.
   void wait_for_all();

@@ -493,6 +493,45 @@ TEST_CASE("ZeRO-3 keeps this rank's part, and the values of two blocks at a time
   });
 }
 
+TEST_CASE("from the first pass on ZeRO-2 and 3 have the gradients of few blocks at a time") {
+  for (const int64_t zero : {2, 3}) {
+    CAPTURE(zero);
+    run_ranks({.dp = 2}, [&](const Mesh& mesh) {
+      const Rules rules = rules_of(false);
+      DecoderConfig deep = config();
+      deep.layers = 8;
+      Model model = make_model(mesh, rules, at::kDouble, deep);
+      Gradients gradients(model.parameters(), mesh, {.zero = zero, .bucket = 1000});
+      std::map<int64_t, size_t> blocks;
+      for (const auto& parameter : model.parameters().all()) {
+        blocks[parameter.block] += parameter.value.nbytes();
+      }
+      const size_t layer = blocks.at(1);
+      size_t most = 0;
+      gradients.trace = [&](const std::string&) {
+        std::map<const void*, size_t> buffers;
+        for (const auto& parameter : model.parameters().all()) {
+          if (parameter.main_grad.defined()) {
+            const auto& storage = parameter.main_grad.storage();
+            buffers[storage.unsafeGetStorageImpl()] = storage.nbytes();
+          }
+        }
+        size_t bytes = 0;
+        for (const auto& [buffer, size] : buffers) {
+          bytes += size;
+        }
+        most = std::max(most, bytes);
+      };
+      gradients.begin(1);
+      pass(mesh, rules, model, 0);
+      gradients.backward_done();
+      gradients.finish();
+      CHECK(most >= layer);
+      CHECK(most <= 3 * layer); // one that fills, one whose sum is in flight, the tied embedding
+    });
+  }
+}
+
 TEST_CASE("ZeRO-3 makes each block's values in their shards: never the whole model") {
   const Rules rules = rules_of(false);
   DecoderConfig deep = config();

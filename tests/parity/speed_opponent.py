@@ -2,7 +2,7 @@
 
 usage: speed_opponent.py '{"use": "gpt", "layers": 12, ..., "precision": "bf16", "compiled": false, "steps": 3}'
 
-SDPA, fused AdamW, gradients clipped; in bf16 with float32 master weights, optimizer state and accumulated gradients.
+BERT and T5 are the modules of transformers. SDPA, fused AdamW, gradients clipped; in bf16 with float32 master weights, optimizer state and accumulated gradients.
 """
 
 import json
@@ -81,6 +81,35 @@ class Model(nn.Module):
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
+class FromTransformers(nn.Module):
+    llama = False
+
+    def __init__(self, c):
+        super().__init__()
+        import transformers
+        if c["use"] == "bert":
+            config = transformers.BertConfig(
+                vocab_size=c["vocab"], hidden_size=c["hidden"], num_hidden_layers=c["layers"], num_attention_heads=c["heads"],
+                intermediate_size=c["ffn_hidden"], max_position_embeddings=c["seq_length"], hidden_dropout_prob=0,
+                attention_probs_dropout_prob=0, attn_implementation="sdpa")
+            self.model = transformers.BertForPreTraining(config)
+        else:
+            config = transformers.T5Config(
+                vocab_size=c["vocab"], d_model=c["hidden"], d_kv=c["hidden"] // c["heads"], d_ff=c["ffn_hidden"],
+                num_layers=c["layers"], num_heads=c["heads"], dropout_rate=0, pad_token_id=0, decoder_start_token_id=0,
+                attn_implementation="sdpa")
+            self.model = transformers.T5ForConditionalGeneration(config)
+        self.length = c["seq_length"]
+        self.is_bert = c["use"] == "bert"
+
+    def forward(self, tokens, labels):
+        if self.is_bert:  # a seventh of the tokens is hidden
+            hidden = torch.arange(tokens.size(1)) % 7 == 0
+            order = torch.zeros(tokens.size(0), dtype=torch.long)
+            return self.model(tokens, labels=labels.masked_fill(~hidden, -100), next_sentence_label=order).loss
+        return self.model(tokens, labels=labels[:, :self.length].contiguous()).loss
+
+
 def resident(name):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
@@ -89,7 +118,7 @@ def resident(name):
 def train(c):
     torch.manual_seed(1)
     base = resident("VmRSS:")
-    model = Model(c)
+    model = (FromTransformers if c["use"] in ("bert", "t5") else Model)(c)
     low = c["precision"] == "bf16"
     masters = list(model.parameters())
     if low:
@@ -109,7 +138,7 @@ def train(c):
     optimizer = torch.optim.AdamW(masters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     run = torch.compile(model) if c["compiled"] else model
     micro, seq, count = c["micro"], c["seq_length"], c["microbatches"]
-    data = torch.randint(c["vocab"], (count, micro, seq + 1))
+    data = torch.randint(c["vocab"], (count, micro, c.get("encoder_length", seq) + 1))
     seconds = []
     for step in range(c["warm_up"] + c["steps"]):
         begin = time.perf_counter()

@@ -18,6 +18,8 @@ import tempfile
 
 GPT = dict(use="gpt", layers=12, hidden=768, heads=12, ffn_hidden=3072, vocab=50257)
 LLAMA = dict(use="llama", layers=12, hidden=768, heads=12, ffn_hidden=2048, vocab=50257)
+BERT = dict(use="bert", layers=12, hidden=768, heads=12, ffn_hidden=3072, vocab=30522)
+T5 = dict(use="t5", layers=6, hidden=512, heads=8, ffn_hidden=2048, vocab=32128, encoder_length=512)
 SMALL = dict(use="gpt", layers=6, hidden=384, heads=6, ffn_hidden=1536, vocab=50257)
 MICROBATCHES = 4
 
@@ -35,6 +37,17 @@ ROWS = {
     "llama-124m-fp32-1024": row(LLAMA, "fp32", 1024, 1.08),
     "gpt2-30m-bf16-256": row(SMALL, "bf16", 256, 1.3, micro=4),
     "gpt2-30m-fp32-256": row(SMALL, "fp32", 256, 1.08, micro=4),
+    # Next to the modules of transformers.
+    "bert-110m-bf16-512": row(BERT, "bf16", 512, 1.3, micro=4),
+    "bert-110m-fp32-512": row(BERT, "fp32", 512, 1.1, micro=4),
+    "t5-60m-bf16-512": row(T5, "bf16", 128, 1.3, micro=8),
+    "t5-60m-fp32-512": row(T5, "fp32", 128, 1.1, micro=8),
+}
+# Where a model does not learn from any ids: what its recipe says in place of `tied`, data and tokenizer.
+SAMPLES = {
+    "bert": ({"dropout": 0.0, "attention_dropout": 0.0}, 'use = "bert"\npaths = ["@torch-headers"]', 'use = "byte"\nspecial = true'),
+    "t5": ({"encoder_layers": T5["layers"], "dropout": 0.0}, 'use = "t5"\npaths = ["@torch-headers"]',
+           'use = "byte"\nspecial = true\nextra_ids = 100'),
 }
 MEMORY = 0.5  # share of PyTorch's memory, at most
 # Threads wait as they do in a run: spinning for a moment, then asleep.
@@ -43,13 +56,14 @@ ENVIRONMENT.setdefault("GOMP_SPINCOUNT", "20000")
 
 
 def recipe(c, folder):
-    fields = {key: c[key] for key in ("use", "layers", "hidden", "heads", "ffn_hidden", "vocab", "seq_length")}
-    fields["tied"] = True
+    own, data, tokenizer = SAMPLES.get(c["use"], ({"tied": True}, 'use = "mock"', f'use = "null"\nvocab = {c["vocab"]}'))
+    fields = {key: c[key] for key in ("use", "layers", "hidden", "heads", "ffn_hidden", "vocab", "seq_length", "encoder_length")
+              if key in c} | own
     lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
     path = pathlib.Path(folder, "recipe.toml")
     path.write_text("\n".join([
-        'name = "step-speed"', f'precision = "{c["precision"]}"', "[model]", *lines, "[data]", 'use = "mock"',
-        "[tokenizer]", 'use = "null"', f"vocab = {c['vocab']}", "[optimizer]", 'use = "adamw"', "clip_grad = 1.0",
+        'name = "step-speed"', f'precision = "{c["precision"]}"', "[model]", *lines, "[data]", data,
+        "[tokenizer]", tokenizer, "[optimizer]", 'use = "adamw"', "clip_grad = 1.0",
         "lr = 1e-4", "[recompute]",
         'use = "selective"', 'parts = ["norms", "activations"]', "[batch]", f"global = {MICROBATCHES * c['micro']}", f"micro = {c['micro']}", "[train]",
         "iters = 1000", ""]))
@@ -92,7 +106,7 @@ def compare(name, rounds, steps):
     ours_more = mine["rss_gb"] - mine["state_gb"]
     theirs_more = min(more for w, more, _ in their_memory if w == way) / 1e9
     base = next(base for w, _, base in their_memory if w == way) / 1e9
-    tokens = MICROBATCHES * c["micro"] * c["seq_length"]
+    tokens = MICROBATCHES * c["micro"] * (c["seq_length"] + c.get("encoder_length", 0))
     share = mine["model_flops_per_token"] * tokens / statistics.median(our_steps) / 1e9 / mine["peak_gflops_per_s"]
     print(f"{name}: {ratio:.2f} times (floor {c['floor']}): {tokens / statistics.median(our_steps):.0f} tokens/s, "
           f"PyTorch {way} {tokens / their_step:.0f}{why}\n"

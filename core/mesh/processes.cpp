@@ -141,14 +141,12 @@ std::string interface_of(const World& world) {
   return here ? "127.0.0.1" : "";
 }
 
-Error not_met(const World& world, const c10::Error& error, const std::string& absent = "") {
+Error not_met(const World& world, const std::string& why) {
   return Error(
       "rank " + std::to_string(world.rank) + " did not meet the other " +
-          std::to_string(world.size - 1) + " at " + place(world) + ": " +
-          (absent.empty() ? error.what_without_backtrace() : absent),
+          std::to_string(world.size - 1) + " at " + place(world) + ": " + why,
       "look that all processes of the run were started and reach that address; comm.timeout says "
-      "how "
-      "long they wait",
+      "how long they wait",
       exit_code::communication
   );
 }
@@ -227,6 +225,7 @@ Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
     : found_(found)
     , timeout_(timeout) {
   const World& world = found_.world;
+  std::string all; // "1", or which ranks did not come, as rank 0 found
   try {
     const auto shared = open_store(found_, timeout_);
     const int64_t attempt = (shared->add("megahost/arrivals", 1) - 1) / world.size;
@@ -236,8 +235,22 @@ Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
       store_->set("all", "1");
     }
     store_->wait({"all"}, timeout_);
+    all = text_of(store_->get("all"));
   } catch (const c10::Error& error) {
-    throw not_met(world, error, who_is_absent(store_, world, timeout_));
+    all = who_is_absent(store_, world, timeout_);
+    if (all.empty()) {
+      throw not_met(world, error.what_without_backtrace());
+    }
+    if (world.rank == 0) {
+      store_->set("all", bytes_of(all));
+    }
+  }
+  if (all != "1") {
+    try {
+      farewell(*store_, world, world.size);
+    } catch (const c10::Error&) { // rank 0 has said it, and is gone
+    }
+    throw not_met(world, all);
   }
 }
 
@@ -287,7 +300,7 @@ void Processes::require_same(const std::vector<Part>& parts) const {
       farewell(*store_, world, world.size);
     }
   } catch (const c10::Error& error) {
-    throw not_met(world, error);
+    throw not_met(world, error.what_without_backtrace());
   }
   if (verdict != "same") {
     throw Error(
@@ -379,7 +392,7 @@ MakeBackend Processes::make_backend(const Device* device) const {
       }
       return own == nullptr ? host : by_device(host, own);
     } catch (const c10::Error& error) {
-      throw not_met(world(), error);
+      throw not_met(world(), error.what_without_backtrace());
     }
   };
 }

@@ -3,6 +3,7 @@
 takes, and the command of its pods runs here for two of them. Their ranks are started, fail and are started again, are stopped
 by a signal that lets them save, and end with the numbers of a run that was left alone. Skipped where tests/dist/environment.sh has put no agent."""
 
+import atexit
 import importlib.util
 import json
 import os
@@ -119,6 +120,7 @@ class Operator:
             env = os.environ | variables | {"OMP_NUM_THREADS": "1", "PATH": f"{ENVIRONMENT}/bin:{folder}:{os.environ['PATH']}"}
             output = open(folder / f"agent{node}.txt", "a")
             self.agents.append(subprocess.Popen([*command, *words], cwd=folder, env=env, stdout=output, stderr=output))
+            atexit.register(self.agents[-1].terminate)  # and so its ranks, where a check fails
         self.until("ready")
 
     def call(self, node, verb, body=None):

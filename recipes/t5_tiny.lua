@@ -1,5 +1,6 @@
 -- A T5 of about 9 million parameters learns to fill holes in C++ from the headers that came with LibTorch. About three
--- minutes on two CPU cores.
+-- minutes on two CPU cores; then the loss of the decoder's tokens is below 2.2 nats on files that it has not seen, and the run
+-- ends with one of their texts whose holes it fills in.
 --
 --   megahost run recipes/t5_tiny.lua
 --   megahost generate runs/t5_tiny --sequence 'encoder=#incl<extra_id_0> <string>' --prompt '[PAD]'
@@ -29,13 +30,21 @@ return {
     use = "t5",
     paths = { "@torch-headers" },
     split = { 95, 5, 0 },
-    mask_prob = 0.15, -- share of the tokens that are taken out
-    mean_span = 3, -- tokens in a row
+    mask_prob = 0.3, -- share of the tokens that are taken out
+    mean_span = 12, -- tokens in a row: as many bytes as T5's three tokens of a vocabulary
   },
   tokenizer = { use = "byte", special = true, extra_ids = 16 },
 
   batch = { global = 16, micro = 16 },
-  optimizer = { use = "adamw", lr = 1e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip_grad = 1.0 },
+  optimizer = {
+    use = "adamw",
+    lr = 1e-3,
+    betas = { 0.9, 0.95 },
+    weight_decay = 0.1,
+    clip_grad = 1.0,
+    -- Scores are not scaled: positions tell apart what lies near only once their bias has grown to several units.
+    groups = { { match = { "*.relative_bias.*" }, lr_multiplier = 50, decay_multiplier = 0 } },
+  },
   lr_schedule = { use = "cosine", warmup_iters = 20, decay_iters = iters, min_lr = 1e-4 },
 
   train = { iters = iters, eval_interval = iters // 4, eval_iters = 8, seed = 1234 },

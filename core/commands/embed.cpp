@@ -238,11 +238,16 @@ int command_embed(const Invocation& invocation, Host& host) {
   constexpr int64_t kMost = 1000;
   check_embed_options(invocation);
   const int64_t most = number_option(invocation, "--top", 5, 1, kMost);
+  if (const auto status = run_as_given_ranks(invocation)) {
+    return *status;
+  }
   const bool corpus = !invocation.has("--index") && !invocation.has("--file");
-  const auto [session, weights] = given_model(invocation, host, corpus);
-  const Embedder embedder(*session);
-  const EmbeddedBlocks made = index_of(invocation, *session, embedder);
-  if (invocation.has("-o")) {
+  const GivenModel given = given_model(invocation, host, corpus);
+  const Session& session = *given.session;
+  const Embedder embedder(session);
+  const EmbeddedBlocks made = index_of(invocation, session, embedder);
+  const bool first = session.mesh.rank() == 0;
+  if (invocation.has("-o") && first) {
     write_index(made.index, invocation.value("-o"));
   }
   std::vector<FoundBlock> found;
@@ -260,8 +265,10 @@ int command_embed(const Invocation& invocation, Host& host) {
     }
     found = search(made.index, query, most).front();
   }
-  invocation.has("--json") ? print_found_json(made, found, weights.description)
-                           : print_found(made, found, weights.description);
+  if (first) {
+    invocation.has("--json") ? print_found_json(made, found, given.weights.description)
+                             : print_found(made, found, given.weights.description);
+  }
   return 0;
 }
 

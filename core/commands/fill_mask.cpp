@@ -38,7 +38,8 @@ int command_fill_mask(const Invocation& invocation, Host& host) {
   }
   constexpr int64_t kMost = 1000;
   const int64_t most = number_option(invocation, "--top", 5, 1, kMost);
-  const auto [session, weights] = given_model(invocation, host);
+  const auto [processes, session, weights] = given_model(invocation, host);
+  require_fills_masks(*session->architecture);
   const Tokenizer& tokenizer = *session->tokenizer;
   const MaskedText text = masked_text(invocation.value("--text"), tokenizer);
   const auto guesses = fill_mask(*session, text, most);

@@ -77,7 +77,7 @@ int command_generate(const Invocation& invocation, Host& host) {
     throw Error("megahost generate needs --prompt TEXT", "give what the model is to continue");
   }
   GenerateOptions options = read_options(invocation);
-  const auto [session, weights] = given_model(invocation, host);
+  const auto [processes, session, weights] = given_model(invocation, host);
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);

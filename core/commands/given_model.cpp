@@ -3,6 +3,8 @@
 #include "core/base/text.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/options/place.hpp"
 #include "core/options/read.hpp"
 #include "megahost/error.hpp"
 
@@ -43,21 +45,36 @@ GivenModel given_model(const Invocation& invocation, Host& host, bool corpus) {
   const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
   // The tokens over a cache are those without it in float32; bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
-  Recipe recipe =
+  const Read read =
       read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
         return exact;
-      }).resolved.recipe;
-  recipe.parallel = {}; // one rank, however many trained it
+      });
+  Recipe recipe = read.resolved.recipe;
+  recipe.parallel = {}; // one rank, however many trained it, or copies
   recipe.batch = {};
-  GivenModel given{
-      .session =
-          make_session(recipe, host, {.corpus = corpus, .initialise = false, .trains = false}),
-      .weights = {}};
+  GivenModel given;
+  if (invocation.has("--nproc")) {
+    recipe.batch.global = world_size(invocation, read.place); // a sample for each copy
+    given.processes = meet_ranks(read.place, recipe, host);
+  }
+  given.session = make_session(
+      recipe,
+      host,
+      {.corpus = corpus, .initialise = false, .trains = false, .processes = given.processes.get()}
+  );
   (void)given.session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
   WeightsWanted wanted = weights_wanted(invocation);
   wanted.format = found.name;
   given.weights = load_weights(folder, *given.session, host, wanted);
   return given;
+}
+
+std::optional<int> run_as_given_ranks(const Invocation& invocation) {
+  if (!invocation.has("--nproc") || is_spawned_rank()) {
+    return std::nullopt;
+  }
+  const int64_t ranks = world_size(invocation, std::nullopt);
+  return ranks == 1 ? std::nullopt : std::optional(run_as_ranks(ranks_to_start(invocation, ranks)));
 }
 
 } // namespace mh

@@ -1,16 +1,20 @@
 #pragma once
-/// The trained model that a command asks for tokens: one rank, whatever trained it.
+/// The trained model that a command asks: one rank, whatever trained it, or a copy on each rank of
+/// --nproc.
 
 #include "core/cli/invocation.hpp"
+#include "core/mesh/processes.hpp"
 #include "core/train/given_weights.hpp"
 #include "core/train/session.hpp"
 #include "megahost/host.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace mh {
 
 struct GivenModel {
+  std::unique_ptr<Processes> processes; ///< null where this is the only rank
   std::unique_ptr<Session> session;
   GivenWeights weights;
 };
@@ -20,5 +24,10 @@ struct GivenModel {
 ///
 /// Throws:  mh::Error
 [[nodiscard]] GivenModel given_model(const Invocation& invocation, Host& host, bool corpus = false);
+
+/// Where a command is told --nproc, and this is no rank of it yet, runs it as so many.
+///
+/// Returns: the exit status for the whole
+[[nodiscard]] std::optional<int> run_as_given_ranks(const Invocation& invocation);
 
 } // namespace mh

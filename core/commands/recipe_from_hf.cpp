@@ -5,6 +5,7 @@
 #include "core/formats/json.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
+#include "megahost/tokenizer.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,80 @@ bool has_gpt2_tokenizer(const fs::path& folder, const std::string& model_type) {
          json["tokenizer_class"].get<std::string>().starts_with("GPT2Tokenizer");
 }
 
+/// The section of the tokenizer whose files lie in the folder; `null` if there are none that can be
+/// read, and why not.
+struct FolderTokenizer {
+  Table section;
+  std::string comment; ///< "" where it is the folder's
+};
+
+FolderTokenizer tokenizer_of(const fs::path& folder, const HfReading& reading, Host& host) {
+  const auto noted_path = [&](const char* name) {
+    return noted((folder / name).string(), "the folder's");
+  };
+  const auto holds = [&](const char* name) {
+    std::error_code ignored;
+    return fs::is_regular_file(folder / name, ignored);
+  };
+  Table found;
+  if (holds("tokenizer.json")) {
+    found = {{"use", noted("hf", "the folder's")}, {"path", noted_path("tokenizer.json")}};
+  } else if (has_gpt2_tokenizer(folder, reading.model_type)) {
+    found = {
+        {"use", noted("gpt2", "the folder's")},
+        {"vocab", noted_path("vocab.json")},
+        {"merges", noted_path("merges.txt")}};
+  } else {
+    for (const char* name : {"spiece.model", "tokenizer.model"}) {
+      if (found.size() == 0 && holds(name)) {
+        found = {{"use", noted("sentencepiece", "the folder's")}, {"path", noted_path(name)}};
+      }
+    }
+  }
+  std::string why = "The folder's tokenizer is none of megahost's";
+  if (found.size() > 0) {
+    try {
+      Table plain;
+      for (const auto& field : found) {
+        if (field.key != "use") {
+          plain.set(field.key, field.value);
+        }
+      }
+      (void)host.make<Tokenizer>(found.find("use")->as_string(), plain);
+      return {std::move(found), ""};
+    } catch (const Error& error) {
+      why = std::string("The folder's tokenizer cannot be read: ") + error.what();
+    }
+  }
+  const Value* vocab = reading.fields.find("vocab");
+  return {
+      {{"use", noted("null", "see above")},
+       {"vocab", noted(vocab != nullptr ? *vocab : Value(int64_t{256}), "vocab_size")}},
+      why + ": `null` takes and gives ids, for --ids and for corpora of ids."};
+}
+
+/// A corpus whose samples the model reads, of a text that is on every machine.
+Table data_section(const ModelOfFolder& from, bool has_tokenizer) {
+  struct Row {
+    const char *model, *corpus;
+  };
+
+  constexpr Row kCorpora[] = {{"bert", "bert"}, {"t5", "t5"}, {"retriever", "ict"}};
+  for (const auto& [model, corpus] : kCorpora) {
+    if (has_tokenizer && from.entry->name == model) {
+      Table section{
+          {"use", noted(corpus, kYours)},
+          {"paths", noted(Value::Array{Value("@torch-headers")}, kYours)}};
+      if (const Value* pairs = from.reading.fields.find("pair_head");
+          pairs && *pairs == Value(false)) {
+        section.set("pair", noted("none", "the model has no head for pairs"));
+      }
+      return section;
+    }
+  }
+  return {{"use", noted("mock", kYours)}};
+}
+
 Table model_section(const ModelOfFolder& from) {
   Table model{{"use", noted(from.entry->name, "model_type")}};
   for (const auto& entry : from.reading.fields) {
@@ -60,34 +135,27 @@ Table model_section(const ModelOfFolder& from) {
   return model;
 }
 
-ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from) {
+ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from, Host& host) {
   const HfReading& reading = from.reading;
   const std::string name = fs::absolute(folder / ".").lexically_normal().parent_path().filename();
   ImportedRecipe imported;
   Table& tree = imported.tree.as_table();
   tree.set("name", noted(name, "the folder's"));
   tree.set("model", model_section(from));
-  const Value* vocab = reading.fields.find("vocab");
-  if (has_gpt2_tokenizer(folder, reading.model_type)) {
-    tree.set(
-        "tokenizer",
-        Table{
-            {"use", noted("gpt2", "the folder's")},
-            {"vocab", noted((folder / "vocab.json").string(), "the folder's")},
-            {"merges", noted((folder / "merges.txt").string(), "the folder's")}}
-    );
-  } else {
-    tree.set(
-        "tokenizer",
-        Table{
-            {"use", noted("null", "see above")},
-            {"vocab", noted(vocab != nullptr ? *vocab : Value(int64_t{256}), "vocab_size")}}
-    );
-    imported.comments.emplace_back("The folder's tokenizer is none of megahost's: `null` takes and "
-                                   "gives ids, for --ids and for corpora of ids.");
+  FolderTokenizer tokenizer = tokenizer_of(folder, reading, host);
+  const bool has_tokenizer = tokenizer.comment.empty();
+  tree.set("tokenizer", std::move(tokenizer.section));
+  if (!has_tokenizer) {
+    imported.comments.push_back(tokenizer.comment);
   }
-  tree.set("data", Table{{"use", noted("mock", kYours)}});
-  tree.set("batch", Table{{"global", noted(1, kYours)}});
+  tree.set("data", data_section(from, has_tokenizer));
+  // In-batch negatives are the other samples of a microbatch.
+  const bool compares = from.entry->name == "retriever";
+  Table batch{{"global", noted(compares ? 2 : 1, kYours)}};
+  if (compares) {
+    batch.set("micro", noted(2, kYours));
+  }
+  tree.set("batch", std::move(batch));
   tree.set("optimizer", Table{{"use", noted("adamw", kYours)}, {"lr", noted(1e-5, kYours)}});
   tree.set("train", Table{{"iters", noted(100, kYours)}});
   imported.comments.emplace_back(
@@ -112,7 +180,7 @@ int command_recipe_from_hf(const Invocation& invocation, Host& host) {
           : argument.string();
   const ModelOfFolder from = model_of_folder(given, "", host);
   const std::string file =
-      write_imported(invocation, host, import_folder(given, from), from.reading.file);
+      write_imported(invocation, host, import_folder(given, from, host), from.reading.file);
   if (file.empty()) {
     return 0;
   }

@@ -121,8 +121,9 @@ std::string write_imported(
     const Invocation& invocation, Host& host, ImportedRecipe imported, const std::string& from
 ) {
   const Loaded loaded{from, {{"recipe", imported.tree}}, imported.tree, {}};
-  const Resolved resolved =
-      resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1});
+  // It trains elsewhere, on as many ranks as are not known here.
+  const Facts facts{.bf16 = this_processor().bf16(), .world = 1, .trains = false};
+  const Resolved resolved = resolve_loaded(loaded, host, facts);
   for (const auto& [name, schema] : resolved.schemas) {
     Value* part = name.empty() ? &imported.tree : imported.tree.as_table().find(name);
     if (part != nullptr) {

@@ -154,7 +154,8 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
     options.layers.push_back(std::move(layer));
   }
   Loaded loaded = base(options);
-  return resolve_with_plugins(loaded, host_, {.bf16 = false, .world = 1});
+  // The small batch need not be one to learn from.
+  return resolve_with_plugins(loaded, host_, {.bf16 = false, .world = 1, .trains = false});
 }
 
 Loaded Subject::base(LoadOptions options) const {

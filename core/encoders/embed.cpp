@@ -1,8 +1,10 @@
 #include "core/encoders/embed.hpp"
 
 #include "core/base/text.hpp"
+#include "core/model/spans.hpp"
 #include "core/step/batches.hpp"
 #include "megahost/error.hpp"
+#include "megahost/mesh.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -22,20 +24,6 @@ constexpr size_t kAtOnce = 64; // texts of a pass
 
 std::string array_name(EmbeddedText kind, const char* array) {
   return (kind == EmbeddedText::query ? std::string(kQuery) + "_" : "") + array;
-}
-
-const std::vector<int64_t>& array(const Sample& sample, const std::string& name) {
-  const auto found = sample.find(name);
-  const auto* values =
-      found == sample.end() ? nullptr : std::get_if<std::vector<int64_t>>(&found->second);
-  if (values == nullptr) {
-    throw Error(
-        "the corpus gives no `" + name + "`, which a retriever's samples have",
-        "choose a corpus of pairs (docs/models.md, Retrievers)",
-        exit_code::data
-    );
-  }
-  return *values;
 }
 
 } // namespace
@@ -99,10 +87,16 @@ Embedder::ids(EmbeddedText kind, std::string_view text, std::string_view title) 
 }
 
 std::vector<int64_t> Embedder::ids(EmbeddedText kind, const Sample& sample) {
-  std::vector<int64_t> ids = array(sample, array_name(kind, "tokens"));
-  const auto& segments = array(sample, array_name(kind, "segments"));
-  ids.resize(static_cast<size_t>(std::ranges::count(segments, segments.front())));
-  return ids;
+  const auto ids = first_document(sample, kind == EmbeddedText::query ? kQuery : "");
+  if (ids.empty()) {
+    throw Error(
+        "the corpus gives no `" + array_name(kind, "tokens") +
+            "`, which a retriever's samples have",
+        "choose a corpus of pairs (docs/models.md, Retrievers)",
+        exit_code::data
+    );
+  }
+  return {ids.begin(), ids.end()};
 }
 
 std::string Embedder::text(const std::vector<int64_t>& ids) const {
@@ -123,13 +117,24 @@ std::string Embedder::text(const std::vector<int64_t>& ids) const {
 
 at::Tensor
 Embedder::embed(EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts) const {
+  const Group& ranks = session_.mesh.all();
+  const auto all = texts.size(), ways = static_cast<size_t>(ranks.size());
+  const size_t share = (all + ways - 1) / ways;
+  const size_t begin = std::min(all, static_cast<size_t>(ranks.index()) * share);
+  std::vector<std::vector<int64_t>> own(
+      texts.begin() + static_cast<ptrdiff_t>(begin),
+      texts.begin() + static_cast<ptrdiff_t>(std::min(all, begin + share))
+  );
+  own.resize(share, texts.front()); // all ranks give rows of one number
   std::vector<at::Tensor> rows;
-  for (size_t first = 0; first < texts.size(); first += kAtOnce) {
-    const size_t count = std::min(kAtOnce, texts.size() - first);
-    const auto begin = texts.begin() + static_cast<ptrdiff_t>(first);
-    rows.push_back(embed_batch(kind, {begin, begin + static_cast<ptrdiff_t>(count)}));
+  for (size_t first = 0; first < share; first += kAtOnce) {
+    const auto from = own.begin() + static_cast<ptrdiff_t>(first);
+    rows.push_back(
+        embed_batch(kind, {from, from + static_cast<ptrdiff_t>(std::min(kAtOnce, share - first))})
+    );
   }
-  return at::cat(rows);
+  const at::Tensor here = at::cat(rows).to(session_.device->device()); // where ranks exchange
+  return ranks.all_gather(here, 0).narrow(0, 0, static_cast<int64_t>(all)).to(at::kCPU);
 }
 
 at::Tensor

@@ -15,7 +15,7 @@ namespace mh {
 
 enum class EmbeddedText : uint8_t { query, context };
 
-/// Embeds texts on one rank.
+/// Embeds texts with a model of which each rank has a copy; ranks share the texts.
 class Embedder {
 public:
   /// The session outlives it.
@@ -39,7 +39,8 @@ public:
   /// The text of ids, without special tokens.
   [[nodiscard]] std::string text(const std::vector<int64_t>& ids) const;
 
-  /// Shapes:  [texts, dim] float32 on the host
+  /// Shapes:  [texts, dim] float32 on the host, at least one text
+  /// Ranks:   all of the session's, with the same texts
   [[nodiscard]] at::Tensor
   embed(EmbeddedText kind, const std::vector<std::vector<int64_t>>& texts) const;
 

@@ -59,6 +59,20 @@ MaskedText masked_text(std::string_view text, const Tokenizer& tokenizer) {
   return masked;
 }
 
+void require_fills_masks(const Architecture& architecture) {
+  if (const auto others = architecture.sequences(); !others.empty()) {
+    const bool writes = scores_tokens(architecture);
+    const std::string& name = others.begin()->first;
+    throw Error(
+        "this model reads the sequence `" + name + "`, too, and guesses no hidden tokens",
+        writes ? "megahost generate RUN --sequence " + name +
+                     "=TEXT writes what a text's sentinels (<extra_id_0>, ...) stand for"
+               : "megahost embed RUN searches with a model of queries and contexts",
+        exit_code::data
+    );
+  }
+}
+
 std::vector<std::vector<Guess>>
 fill_mask(const Session& session, const MaskedText& text, int64_t most) {
   const at::Tensor scores = token_scores(session, text.ids);

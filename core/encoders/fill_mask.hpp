@@ -13,6 +13,9 @@ namespace mh {
 /// The word for a hidden token in a text.
 inline constexpr std::string_view kMaskWord = "[MASK]";
 
+/// Throws:  mh::Error (exit code 5) for a model that reads other sequences, too: what asks it
+void require_fills_masks(const Architecture& architecture);
+
 struct MaskedText {
   std::vector<int32_t> ids;   ///< with those of the beginning and the end that the tokenizer has
   std::vector<size_t> hidden; ///< places in `ids`, in order

@@ -25,6 +25,11 @@ namespace mh {
 
 namespace {
 
+/// Whether a command asks a trained model, and leaves its weights as they are.
+bool only_evaluates(const std::string& command) {
+  return command == "eval" || command == "generate" || command == "fill-mask" || command == "embed";
+}
+
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
 void warn_of_shadows(Host& host) {
@@ -192,11 +197,13 @@ Read read_resolved(
   Facts facts{
       .bf16 = this_processor().bf16(),
       .world = world_size(invocation, place_without_plugins(invocation)),
-      .trains = invocation.command != "eval"};
+      .trains = !only_evaluates(invocation.command)};
   const RecipeFiles files = recipe_files(file, facts);
   const Loaded asked = load_layers(load_options(invocation, facts), host, files);
   auto place = find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
-  facts.world = world_size(invocation, place);
+  // A run's recipe is asked of one rank, however many have copies of its model; `eval` keeps its layout.
+  const bool copies = only_evaluates(invocation.command) && invocation.command != "eval";
+  facts.world = copies ? 1 : world_size(invocation, place);
   auto over = layers ? layers(asked.merged) : std::vector<Layer>();
   Read read = read_resolved(invocation, host, files, std::move(over), facts);
   read.place = std::move(place);

@@ -144,6 +144,15 @@ std::vector<Preset> load_presets(const ReadOptions& options) {
   std::vector<Preset> presets;
   each_row(options, "models.toml", [&](const Table::Entry& row) {
     Preset preset{row.key, row.value, 0, "", row.key_origin};
+    if (const Value same = preset.model.as_table().take("is"); is_text(same)) {
+      const Preset* other = find_row(presets, same.as_string());
+      if (other == nullptr) {
+        refuse_row(row, "is " + to_text(same) + ", expected the name of a row above it");
+      }
+      preset.model = other->model;
+      preset.model.as_table().set("parameters", other->parameters);
+      preset.model.as_table().set("source", *row.value.find("source"));
+    }
     const Value parameters = preset.model.as_table().take("parameters");
     const Value source = preset.model.as_table().take("source");
     if (!parameters.is_integer() || !is_text(source)) {

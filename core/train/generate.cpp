@@ -145,7 +145,7 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
     require_repeatable();
     throw WritesNoText(
         "this model cannot continue a text: its scores of a token change with the tokens after it",
-        "generate with a model that looks back only (of megahost's own, model.causal = true)",
+        "ask it by megahost fill-mask, or generate with one that looks back only (model.causal)",
         exit_code::data
     );
   }

@@ -86,6 +86,20 @@ void compare(const std::vector<std::string>& more, const std::string& layout, in
   }
 }
 
+/// Settings of a model that reads samples of a text file, two of them in a microbatch.
+std::vector<std::string> of_texts(const std::vector<std::string>& model) {
+  const std::string text = std::string(std::getenv("MEGAHOST_SOURCE")) + "/docs/models.md";
+  std::vector<std::string> sets = model; // they name the corpus, whose options these are
+  sets.insert(
+      sets.end(),
+      {"model.vocab=512",
+       "data.paths=[\"" + text + "\"]",
+       "tokenizer={use=\"byte\", special=true, extra_ids=16}",
+       "batch.micro=2"}
+  );
+  return sets;
+}
+
 /// A hybrid of this pattern: fp32, bf16, recomputed and under layouts.
 void compare_mixers(const std::string& pattern) {
   const std::vector<std::string> hybrid{
@@ -161,6 +175,24 @@ TEST_CASE("mixers of Mamba-2 and gated DeltaNet, and the states that they pass a
 TEST_CASE("an encoder, whose tokens see both sides") {
   compare({"model.use=bert", "precision=bf16"}, "");
   compare({"model.use=bert"}, "data=2,tensor=2,sequence=true,zero=1");
+}
+
+TEST_CASE("an encoder and a decoder, whose layers and lengths are their own") {
+  auto t5 = of_texts({"model.use=t5", "model.encoder_layers=3", "data.use=t5"});
+  compare(t5, "");
+  compare(t5, "data=2,tensor=2,sequence=true,zero=1");
+  t5.insert(t5.end(), {"precision=bf16", "recompute.use=full"});
+  compare(t5, "");
+  compare(t5, "data=2,zero=3");
+}
+
+TEST_CASE("two towers, and contexts that data-parallel ranks exchange") {
+  auto retriever = of_texts({"model.use=retriever", "model.query_length=32", "data.use=ict"});
+  compare(retriever, "");
+  compare(retriever, "pipeline=2");
+  compare(retriever, "data=2,tensor=2,sequence=true,zero=1");
+  retriever.insert(retriever.end(), {"model.shared_towers=true", "precision=bf16"});
+  compare(retriever, "data=2,zero=3");
 }
 
 TEST_CASE("pipelines: every schedule") {

@@ -31,7 +31,7 @@ TEST_CASE("every row of the model-size table has its parameters when it is built
   mh::ReadOptions options;
   options.roots = {std::getenv("MEGAHOST_RECIPE_PATH")};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 83);
+  CHECK(presets.size() == 88);
   for (const auto& preset : presets) {
     CAPTURE(preset.name);
     mh::Table fields;

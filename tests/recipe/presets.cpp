@@ -99,7 +99,7 @@ const std::map<std::string, double> kCoarse{
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 83);
+  CHECK(presets.size() == 88);
   std::erase_if(
       presets,
       [](const mh::Preset& preset) { // counted with their plugins: plugin / presets
@@ -161,7 +161,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 83);
+  CHECK(presets.size() == 88);
   CHECK(presets.front().source == "ours");
 }
 

@@ -297,6 +297,7 @@ std::vector<Command> training_commands() {
               {"--index", "INDEX", "searches in an index that was written"},
               {"--query", "TEXT", "finds the blocks that go with this text"},
               {"--top", "K", "so many blocks for the query (5)"},
+              {"--nproc", "N", "embeds on N processes of this machine, which share the blocks"},
               kRecipeOfRun,
               kStepOfRun,
               kWeightsFormat,

@@ -131,7 +131,7 @@ public:
     if (context.mode().last_logits) { // what a text goes on with
       throw Error(
           "BERT finds hidden tokens of a text that is there, and does not continue one",
-          "measure it by megahost eval; to write, train gpt, llama or t5",
+          "ask it by megahost fill-mask, measure it by megahost eval; to write, train gpt, llama or t5",
           exit_code::data
       );
     }

@@ -5,6 +5,7 @@
 
 #include "retrieval_loss.hpp"
 
+#include <megahost/conditions.hpp>
 #include <megahost/error.hpp>
 #include <megahost/nn/linear.hpp>
 #include <megahost/registry.hpp>
@@ -309,6 +310,21 @@ public:
     refuse_head(f, "logit_scale", [](const Config& c) { return c.logit_scale == 1; });
     refuse_head(f, "logit_cap", [](const Config& c) { return !c.logit_cap; });
     refuse_head(f, "mtp_layers", [](const Config& c) { return c.mtp_layers == 0; });
+  }
+
+  /// The loss of a query whose only context is its own is 0, whatever the weights are.
+  static void conditions(Conditions& c) {
+    if (c.facts().trains && c.sound({"batch.micro", "model.hard_negatives"}) &&
+        c.integer("batch.micro") == 1 && c.degree(MeshAxis::dp) == 1 &&
+        c.integer("model.hard_negatives") == 0) {
+      c.report(
+          {"batch.micro", "batch.global"},
+          "batch.micro is 1 on one data-parallel rank: a query then has no context but its own, and "
+          "nothing is learned",
+          "the other samples of a microbatch are the wrong contexts: raise batch.micro or the "
+          "data-parallel ranks, or give samples their own by model.hard_negatives"
+      );
+    }
   }
 
   static Table scaled(const Config& whole, const ModelScale& to) {

@@ -4,6 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/commands/commands.hpp"
+#include "core/program/runner.hpp"
 #include "core/program/step_program.hpp"
 #include "core/storage/file_system.hpp"
 
@@ -27,8 +28,10 @@ std::optional<at::ScalarType> asked_type(const Invocation& invocation) {
 int command_program(const Invocation& invocation, Host& host) {
   const Path folder = output_folder(invocation);
   const Read read = read_resolved(invocation, host, invocation.arguments.front());
-  const program::StepProgram step =
-      program::step_program(read.resolved.recipe, host, {.dtype = asked_type(invocation)});
+  const Recipe& recipe = read.resolved.recipe;
+  const program::StepProgramOptions options{
+      .dtype = asked_type(invocation), .narrow = invocation.has("--narrow")};
+  const program::StepProgram step = program::step_program(recipe, host, options);
   make_directories(folder);
   replace_file(folder / "step.mlir", step.module);
   replace_file(folder / "step.json", program::ports_json(step));
@@ -43,6 +46,16 @@ int command_program(const Invocation& invocation, Host& host) {
       step.inputs.size() - step.tensors,
       step.outputs.size() - step.tensors
   );
+  if (invocation.has("--compile")) {
+    program::compile_steps(recipe, host, options, [](int64_t microbatches, double seconds) {
+      std::printf(
+          "a step of %ld %s compiled in %.1f s\n",
+          microbatches,
+          microbatches == 1 ? "microbatch" : "microbatches",
+          seconds
+      );
+    });
+  }
   return 0;
 }
 

@@ -343,9 +343,12 @@ int command_run(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, file, [&](const Value& given) {
     return option_layers(invocation, given);
   });
-  const Recipe& recipe = read.resolved.recipe;
+  const Recipe& given = read.resolved.recipe;
   const auto& place = read.place;
   const int64_t world = world_size(invocation, place);
+  const bool on_devices =
+      given.parallel.ranks() > 1 && world == 1 && program::ranks_are_devices(given, host);
+  const Recipe recipe = on_devices ? program::one_rank(given) : given;
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world);
   }
@@ -405,7 +408,9 @@ int command_run(const Invocation& invocation, Host& host) {
       .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
                        ) { return measured_peak(type, ranks); },
       .gemm = [] { return chosen_gemm(); },
-      .device_step = program::device_step,
+      .device_step = [&given](
+                         Session& session, Weights& weights, Host& plugins
+                     ) { return program::device_step(given, session, weights, plugins); },
   };
   const bool looks = recipe.checkpoint.automatic && !invocation.has("--weights");
   const Path saves = looks ? saves_of(invocation, recipe) : Path();

@@ -31,4 +31,20 @@ Graph with_needed_nodes(Graph graph, const std::vector<int64_t>& outputs) {
   return graph;
 }
 
+at::ScalarType narrow(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kFloat : dtype == at::kLong ? at::kInt : dtype;
+}
+
+Graph narrowed(Graph graph) {
+  for (GraphValue& value : graph.values) {
+    value.dtype = narrow(value.dtype);
+  }
+  for (Node& node : graph.nodes) {
+    if (node.op.empty()) {
+      node.constant = node.constant.to(narrow(node.constant.scalar_type()));
+    }
+  }
+  return graph;
+}
+
 } // namespace mh::program

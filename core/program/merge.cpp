@@ -16,7 +16,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(
       "ranks would need programs of their own: " + what,
-      "choose a layout in which all ranks do the same to pieces of one size"
+      "choose a layout in which all ranks do the same to pieces of one size, and a model.vocab that "
+      "tensor-parallel ranks share without padding: a multiple of 128 for each"
   );
 }
 

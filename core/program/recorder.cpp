@@ -2,6 +2,7 @@
 
 #include "core/kernels/ops.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/program/experts.hpp"
 #include "core/program/simpler_forms.hpp"
 #include "megahost/error.hpp"
 
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@
 
 namespace mh::program {
 
+using at::Tensor;
 using torch::jit::Stack;
 
 /// Between Functionalize and the backends; LibTorch itself has no fallback there.
@@ -29,17 +32,17 @@ namespace {
 thread_local GraphRecorder* t_recorder = nullptr;
 
 /// Calls `f` for each tensor of a value: one, a list, or a list with gaps.
-void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& f) {
+void for_each_tensor(const c10::IValue& value, const std::function<void(const Tensor&)>& f) {
   if (value.isTensor()) {
     f(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
+    for (const Tensor& tensor : value.toTensorVector()) {
       f(tensor);
     }
   } else if (value.isList()) {
     for (const c10::IValue& one : value.toListRef()) {
       if (one.isTensor() || one.isNone()) {
-        f(one.isTensor() ? one.toTensor() : at::Tensor());
+        f(one.isTensor() ? one.toTensor() : Tensor());
       }
     }
   }
@@ -48,7 +51,7 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
 bool has_meta(at::ArrayRef<c10::IValue> values) {
   bool found = false;
   for (const auto& value : values) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
+    for_each_tensor(value, [&](const Tensor& tensor) {
       found = found || (tensor.defined() && tensor.is_meta());
     });
   }
@@ -60,40 +63,15 @@ bool is_outside() {
   return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Functionalize);
 }
 
-/// Operators of ours whose plain forms are the host's work, which no program can repeat.
-struct OfHost {
-  std::string_view op;
-  const char* what;
-  const char* hint;
-};
-
-constexpr OfHost kOfHost[] = {
-    {"megahost::dropout",
-     "masks of dropout are made by the host",
-     "train without dropout: set model.dropout to 0, and model.attention_dropout where there is one"},
-    {"megahost::grouped_product",
-     "the router's counts of tokens are read by the host",
-     "train without experts"},
-};
-
 /// An operator of ours by its plain form, which is made of LibTorch's.
 void call_plain_form(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  for (const OfHost& one : kOfHost) {
-    if (op.schema().name() == one.op) {
-      throw Error(
-          std::string("this step cannot become a program yet: ") + one.what + " (" +
-              std::string(one.op) + ")",
-          one.hint
-      );
-    }
-  }
   op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
 }
 
 /// A conversion whose result's writes are followed, too: LibTorch's own form ends functionalization
 /// here on devices other than its lazy ones.
-at::Tensor converted(
-    const at::Tensor& x,
+Tensor converted(
+    const Tensor& x,
     std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout,
     std::optional<at::Device> device,
@@ -102,18 +80,40 @@ at::Tensor converted(
     std::optional<at::MemoryFormat> format
 ) {
   using namespace at::functionalization;
-  at::Tensor inner = x;
+  Tensor inner = x;
   if (impl::isFunctionalTensor(x)) {
     impl::sync(x);
     inner = impl::from_functional_tensor(x);
   }
-  at::Tensor result;
+  Tensor result;
   {
     const at::AutoDispatchSkipFunctionalize below;
     result = at::_to_copy(inner, dtype, layout, device, pinned, non_blocking, format);
   }
   return result.is_meta() ? impl::to_functional_tensor(result) : result;
 }
+
+} // namespace
+
+Tensor recorded_dropout(
+    const Tensor& x,
+    double p,
+    int64_t key,
+    const Tensor& samples,
+    const Tensor& tokens,
+    int64_t first_feature
+) {
+  MH_ASSERT(
+      t_recorder != nullptr && t_recorder->make_dropout_,
+      "dropout is recorded where its numbers are inputs"
+  );
+  if (!t_recorder->dropout_) {
+    t_recorder->dropout_ = t_recorder->make_dropout_();
+  }
+  return dropout_form(x, p, key, samples, tokens, first_feature, *t_recorder->dropout_);
+}
+
+namespace {
 
 /// Registering a form in the place of another warns.
 class Unheard : public c10::WarningHandler {
@@ -138,6 +138,13 @@ void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stac
 
 namespace {
 
+/// Operators of ours whose plain forms are the host's work: programs have others.
+constexpr std::string_view kOwnForms[] = {
+    "megahost::dropout",
+    "megahost::expert_slots",
+    "megahost::grouped_gradient_",
+    "megahost::grouped_product"};
+
 void register_once() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -147,9 +154,14 @@ void register_once() {
     const c10::WarningUtils::WarningHandlerGuard quiet(&unheard);
     forms_at("aten", c10::DispatchKey::Functionalize).impl("_to_copy", converted);
     torch::Library& ours = forms_at("megahost", c10::DispatchKey::Functionalize);
+    ours.impl("dropout", recorded_dropout);
+    ours.impl("expert_slots", slots_form);
+    ours.impl("grouped_product", product_form);
+    ours.impl("grouped_gradient_", gradient_form);
     for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
       constexpr std::string_view kOurs = "megahost::";
-      if (op.name.starts_with(kOurs)) {
+      if (op.name.starts_with(kOurs) &&
+          std::ranges::find(kOwnForms, op.name) == std::end(kOwnForms)) {
         ours.impl(
             op.name.substr(kOurs.size()).c_str(),
             torch::CppFunction::makeFromBoxedFunction<&call_plain_form>()
@@ -177,8 +189,8 @@ GraphRecorder::~GraphRecorder() {
   t_recorder = nullptr;
 }
 
-at::Tensor GraphRecorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
-  at::Tensor inner;
+Tensor GraphRecorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
+  Tensor inner;
   {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     inner = at::empty(sizes, at::TensorOptions(at::kMeta).dtype(dtype));
@@ -187,7 +199,7 @@ at::Tensor GraphRecorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::functionalization::impl::to_functional_tensor(inner);
 }
 
-int64_t GraphRecorder::value_of(const at::Tensor& tensor) {
+int64_t GraphRecorder::value_of(const Tensor& tensor) {
   using namespace at::functionalization;
   if (!impl::isFunctionalTensor(tensor)) {
     return known_value(tensor);
@@ -196,7 +208,7 @@ int64_t GraphRecorder::value_of(const at::Tensor& tensor) {
   return known_value(impl::from_functional_tensor(tensor));
 }
 
-int64_t GraphRecorder::new_value(const at::Tensor& tensor) {
+int64_t GraphRecorder::new_value(const Tensor& tensor) {
   const auto number = static_cast<int64_t>(graph_.values.size());
   graph_.values.push_back({tensor.scalar_type(), tensor.sizes().vec()});
   numbers_[tensor.unsafeGetTensorImpl()] = number;
@@ -204,7 +216,7 @@ int64_t GraphRecorder::new_value(const at::Tensor& tensor) {
   return number;
 }
 
-int64_t GraphRecorder::known_value(const at::Tensor& tensor) {
+int64_t GraphRecorder::known_value(const Tensor& tensor) {
   const auto found = numbers_.find(tensor.unsafeGetTensorImpl());
   if (found != numbers_.end()) {
     return found->second;
@@ -233,10 +245,10 @@ void GraphRecorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack);
     return;
   }
-  std::vector<std::vector<at::Tensor>> tensors;
+  std::vector<std::vector<Tensor>> tensors;
   for (const auto& argument : torch::jit::last(stack, arguments)) {
     auto& list = tensors.emplace_back();
-    for_each_tensor(argument, [&](const at::Tensor& tensor) { list.push_back(tensor); });
+    for_each_tensor(argument, [&](const Tensor& tensor) { list.push_back(tensor); });
     node.arguments.push_back(list.empty() ? argument : c10::IValue());
   }
   {
@@ -248,12 +260,12 @@ void GraphRecorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   }
   for (const auto& list : tensors) {
     auto& values = node.inputs.emplace_back();
-    for (const at::Tensor& tensor : list) {
+    for (const Tensor& tensor : list) {
       values.push_back(tensor.defined() ? known_value(tensor) : -1);
     }
   }
   for (auto& result : torch::jit::last(stack, results)) {
-    for_each_tensor(result, [&](const at::Tensor& tensor) {
+    for_each_tensor(result, [&](const Tensor& tensor) {
       node.outputs.push_back(tensor.defined() ? new_value(tensor) : -1);
     });
   }

@@ -10,6 +10,7 @@
 /// mh::program::Graph graph = std::move(recorder).graph();
 /// ```
 
+#include "core/program/dropout.hpp"
 #include "core/program/graph.hpp"
 
 #include <ATen/FunctionalTensorWrapper.h>
@@ -18,7 +19,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace mh::program {
@@ -40,11 +44,18 @@ public:
   /// The value that a tensor has now, after all writes into it.
   [[nodiscard]] int64_t value_of(const at::Tensor& tensor);
 
+  /// Says where the numbers of dropout come from, when the first one is asked for; without, dropout
+  /// is refused.
+  void set_dropout(std::function<DropoutNumbers()> make) { make_dropout_ = std::move(make); }
+
   /// The graph that was recorded.
   [[nodiscard]] Graph graph() && { return std::move(graph_); }
 
 private:
   friend void record(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+  friend at::Tensor recorded_dropout(
+      const at::Tensor&, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t
+  );
   void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
   /// Gives a tensor that an operator has made a number of its own.
   int64_t new_value(const at::Tensor& tensor);
@@ -55,6 +66,8 @@ private:
   at::functionalization::impl::FunctionalizationReapplyViewsGuard views_; // views keep their names
   Graph graph_;
   std::unordered_map<const c10::TensorImpl*, int64_t> numbers_;
+  std::function<DropoutNumbers()> make_dropout_;
+  std::optional<DropoutNumbers> dropout_;
   std::vector<at::Tensor> alive_; // so that no address comes back
 };
 

@@ -1,10 +1,15 @@
 #include "core/program/simpler_forms.hpp"
 
+#include "megahost/error.hpp"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/erf.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/rsqrt.h>
@@ -209,6 +214,38 @@ FormResults lerp(const CallArguments& a) {
   return {x + (a.tensor(1) - x) * a.scalar(2)};
 }
 
+/// Sums of the elements so far, in as many steps as the length has bits.
+FormResults cumsum(const CallArguments& a) {
+  const Tensor given = a.tensor(0);
+  Tensor x = given.scalar_type() == at::kBool ? given.to(at::kLong) : given;
+  const int64_t dim = a.integer(1), size = x.size(dim);
+  for (int64_t ahead = 1; ahead < size; ahead *= 2) {
+    const Tensor first = at::zeros_like(x.narrow(dim, 0, ahead));
+    x = x + at::cat({first, x.narrow(dim, 0, size - ahead)}, dim);
+  }
+  return {x};
+}
+
+/// The largest elements one after the other; of equal ones the first.
+FormResults topk(const CallArguments& a) {
+  Tensor x = a.tensor(0);
+  const int64_t dim = a.integer(2) < 0 ? a.integer(2) + x.dim() : a.integer(2);
+  MH_ASSERT(a.is_true(3), "topk has a form for the largest elements only");
+  std::vector<int64_t> along(static_cast<size_t>(x.dim()), 1);
+  along[static_cast<size_t>(dim)] = x.size(dim);
+  const Tensor places = at::arange(x.size(dim), x.options().dtype(at::kLong)).view(along);
+  std::vector<Tensor> values, indices;
+  for (int64_t k = 0; k < a.integer(1); ++k) {
+    const Tensor best = at::amax(x, dim, /*keepdim=*/true);
+    const Tensor last = at::where(x.eq(best), places * -1, at::full_like(places, -x.size(dim)));
+    const Tensor index = at::amax(last, dim, /*keepdim=*/true) * -1;
+    values.push_back(best);
+    indices.push_back(index);
+    x = at::where(places.eq(index), at::full_like(x, -INFINITY), x);
+  }
+  return {at::cat(values, dim), at::cat(indices, dim)};
+}
+
 struct FormRow {
   std::string_view op;
   SimplerForm form;
@@ -221,6 +258,7 @@ constexpr FormRow kForms[] = {
     {"aten::_softmax_backward_data", call_form<4, softmax_backward>},
     {"aten::addcdiv", call_form<4, addcdiv>},
     {"aten::addcmul", call_form<4, addcmul>},
+    {"aten::cumsum", call_form<3, cumsum>},
     {"aten::embedding_dense_backward", call_form<5, embedding_backward>},
     {"aten::gelu", call_form<2, gelu>},
     {"aten::gelu_backward", call_form<3, gelu_backward>},
@@ -235,6 +273,7 @@ constexpr FormRow kForms[] = {
     {"aten::silu_backward", call_form<2, silu_backward>},
     {"aten::slice_backward", call_form<6, slice_backward>},
     {"aten::tanh_backward", call_form<2, tanh_backward>},
+    {"aten::topk", call_form<5, topk>},
 };
 
 } // namespace

@@ -1,6 +1,7 @@
 #include "core/program/step_program.hpp"
 
 #include "core/program/collectives.hpp"
+#include "core/program/dropout.hpp"
 #include "core/program/merge.hpp"
 #include "core/program/recorder.hpp"
 #include "core/program/stablehlo/module.hpp"
@@ -11,10 +12,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/clamp_max.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 
 #include <nlohmann/json.hpp>
@@ -58,12 +61,20 @@ public:
   )
       : microbatches_(options.microbatches)
       , mesh_(recorded_mesh(shape, rank, recipe.parallel.order)) {
+    // Data-parallel ranks keep ranges of rows, whichever the stage of ZeRO: a program has all that
+    // it gathers, and the compiler says how long.
+    const WeightOptions::Rows rows =
+        recipe.parallel.zero > 0
+            ? WeightOptions::Rows{mesh_.coordinate(MeshAxis::dp), mesh_.size(MeshAxis::dp)}
+            : WeightOptions::Rows{};
+    Recipe unsharded = recipe;
+    unsharded.parallel.zero = 0;
     SessionOptions session;
     session.mesh = &mesh_;
     session.initialise = false;
     session.dtype = options.dtype;
     session.planned_for = at::kCPU;
-    session_ = make_session(recipe, host, session);
+    session_ = make_session(unsharded, host, session);
     if (!session_->optimizer->takes_tensors()) {
       throw Error(
           "optimizer.use is \"" + recipe.optimizer.use +
@@ -72,17 +83,49 @@ public:
           "set optimizer.use to one that takes them as tensors (megahost plugins)"
       );
     }
+    if (options.narrow && recipe.optimizer.stochastic_rounding) {
+      throw Error(
+          "optimizer.stochastic_rounding makes random numbers with products of 64 bits, which "
+          "device \"" +
+              recipe.device.use + "\" has not",
+          "set it to false, and let the device round so: NEURON_RT_STOCHASTIC_ROUNDING_EN=1"
+      );
+    }
+    if (rows.count > 1 && session_->optimizer->unit() != Unit::element) {
+      throw Error(
+          "optimizer \"" + recipe.optimizer.use +
+              "\" updates whole matrices, and a program shards rows over data-parallel ranks",
+          "do not shard its state, or use an optimizer of single elements"
+      );
+    }
+    for (const Parameter& parameter : session_->model->parameters().all()) {
+      for (const Piece& piece : parameter.pieces) {
+        if (piece.name.find(".experts.") != std::string::npos && piece.name.ends_with(".bias")) {
+          throw Error(
+              "experts' biases are in no program yet: " + piece.name,
+              "set the model's biases off, as model.bias does"
+          );
+        }
+      }
+    }
     session_->corpus = blank_samples(session_->arrays);
     session_->allocate_gradients();
-    weights_ = std::make_unique<Weights>(
-        *session_->gradients, *session_->optimizer, weight_options(recipe, session_->mesh)
-    );
+    WeightOptions weights = weight_options(recipe, session_->mesh);
+    weights.rows = rows;
+    weights_ = std::make_unique<Weights>(*session_->gradients, *session_->optimizer, weights);
   }
 
   RecordedRank run() && {
     take_tensors();
     const std::vector<Batch> batches = take_batches();
     const Update update = take_numbers();
+    recorder_.set_dropout([this] {
+      const Tensor word = at::empty({}, at::TensorOptions(at::kMeta).dtype(at::kInt));
+      return DropoutNumbers{
+          input("dropout.key_low", word),
+          input("dropout.key_high", word),
+          input("dropout.sample", word)};
+    });
     step(batches, update);
     return std::move(*this).finish();
   }
@@ -107,11 +150,26 @@ private:
     }
     program_.tensors = before_.size();
     weights_->publish();
+    gather_rows();
+  }
+
+  /// All ranks' rows of the parameters of which each has some.
+  void gather_rows() {
+    const Group& data = mesh_.group(MeshAxis::dp);
+    for (const OwnedPiece& one : weights_->owned()) {
+      for (const Piece& piece : one.parameter->pieces) {
+        if (piece.name == one.piece.name && piece.shape != one.piece.shape) {
+          one.parameter->view(one.parameter->value.detach(), piece)
+              .copy_(data.all_gather(one.value, 0));
+        }
+      }
+    }
   }
 
   std::vector<Batch> take_batches() {
     auto layout = session_->layout();
     layout.microbatches = microbatches_.value_or(layout.microbatches);
+    take_rows(layout);
     auto batches = load_batches(*session_->corpus, Split::train, 0, layout);
     for (size_t m = 0; m < batches.size(); ++m) {
       for (auto& [name, array] : batches[m].arrays) {
@@ -119,6 +177,23 @@ private:
       }
     }
     return batches;
+  }
+
+  /// Notes the rows of each array that this rank sees.
+  void take_rows(const BatchLayout& layout) {
+    RankData data{.data_rank = layout.data_rank};
+    BatchLayout whole = layout;
+    whole.tokens = nullptr;
+    whole.microbatches = 1;
+    const auto batches = load_batches(*session_->corpus, Split::train, 0, whole);
+    for (const auto& [name, array] : batches.front().arrays) {
+      const Tensor all = at::arange(array.size(0)), own = own_rows(all, name, layout);
+      if (!own.equal(all)) {
+        data.rows[name] = own;
+      }
+    }
+    program_.data = {std::move(data)};
+    program_.data_ranks = layout.data_ranks;
   }
 
   Update take_numbers() {
@@ -141,16 +216,17 @@ private:
     auto& gradients = *session_->gradients;
     gradients.begin(static_cast<int64_t>(batches.size()));
     const LossSums sums = execute(
-        passes,
-        batches,
-        training_instructions(passes, batches),
-        {.seed = update.seed, .dropout = true}
+        passes, batches, training_instructions(passes, batches), {.seed = 0, .dropout = true}
     );
     const at::NoGradGuard no_grad;
     gradients.finish();
     const Tensor norm = gradients.squared_norm().sqrt();
     Tensor finite = at::isfinite(norm);
     losses_ = sums.means();
+    const auto others = std::stable_partition(losses_.begin(), losses_.end(), [](const auto& one) {
+      return !one.over.empty(); // those over items of the data come first, as on the host
+    });
+    program_.main_losses = static_cast<size_t>(others - losses_.begin());
     for (const auto& [name, over, mean] : losses_) {
       if (!over.empty() && std::find(program_.counted.begin(), program_.counted.end(), over) ==
                                program_.counted.end()) {
@@ -221,6 +297,7 @@ StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOpti
     graphs.push_back(with_needed_nodes(std::move(graph), of_outputs));
     if (graphs.size() > 1) {
       program.offsets.push_back(std::move(other.offsets.front()));
+      program.data.push_back(std::move(other.data.front()));
     }
   }
   std::map<size_t, size_t> donated;
@@ -228,8 +305,16 @@ StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOpti
     donated[i] = i;
   }
   program.ranks = shape.world();
-  const Graph graph =
+  Graph graph =
       program.ranks == 1 ? std::move(graphs.front()) : merge_ranks(std::move(graphs), rank_input);
+  if (options.narrow) {
+    graph = narrowed(std::move(graph));
+    for (auto* ports : {&program.inputs, &program.outputs}) {
+      for (Port& port : *ports) {
+        port.dtype = narrow(port.dtype);
+      }
+    }
+  }
   program.operators = graph.nodes.size();
   program.module =
       stablehlo::module_text(graph, outputs, {.ranks = program.ranks, .donated = donated});
@@ -237,7 +322,26 @@ StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOpti
 }
 
 std::map<std::string, Tensor>
-step_arrays(std::span<const Batch> microbatches, const StepProgram& program) {
+step_numbers(std::span<const Batch> microbatches, const StepOptions& options, double decay) {
+  std::map<std::string, Tensor> values;
+  for (const auto& [name, value] :
+       {std::pair<const char*, double>{"optimizer.lr", options.update.lr},
+        {"optimizer.weight_decay", decay},
+        {"optimizer.step", options.update.step}}) {
+    values[name] = at::scalar_tensor(value, at::kDouble);
+  }
+  const uint64_t bits = dropout_bits(options.seed);
+  for (const auto& [name, value] :
+       {std::pair{"dropout.key_low", static_cast<int64_t>(bits & 0xffffffff)},
+        {"dropout.key_high", static_cast<int64_t>(bits >> 32)},
+        {"dropout.sample", microbatches.front().samples.front()}}) {
+    values[name] = at::scalar_tensor(value, at::kLong); // the program has the low word
+  }
+  return values;
+}
+
+std::map<std::string, Tensor>
+step_arrays(std::span<const Batch> microbatches, const StepProgram& program, int64_t rank) {
   std::map<std::string, double> factors;
   for (const std::string& name : program.counted) {
     double sum = 0, elements = 0;
@@ -247,12 +351,17 @@ step_arrays(std::span<const Batch> microbatches, const StepProgram& program) {
     }
     factors[name] = sum > 0 ? elements / sum : 0;
   }
+  const RankData& data = program.data.at(static_cast<size_t>(rank));
+  const auto ranks = static_cast<size_t>(program.data_ranks);
   std::map<std::string, Tensor> arrays;
-  for (size_t m = 0; m < microbatches.size(); ++m) {
-    for (const auto& [name, array] : microbatches[m].arrays) {
+  for (size_t m = 0; m < microbatches.size() / ranks; ++m) {
+    const Batch& batch = microbatches[m * ranks + static_cast<size_t>(data.data_rank)];
+    for (const auto& [name, array] : batch.arrays) {
+      const auto rows = data.rows.find(name);
+      const Tensor own = rows == data.rows.end() ? array : array.index_select(0, rows->second);
       const auto factor = factors.find(name);
-      const bool whole = factor == factors.end() || factor->second == 1;
-      arrays[array_input(m, name)] = whole ? array : array * factor->second;
+      const bool plain = factor == factors.end() || factor->second == 1;
+      arrays[array_input(m, name)] = plain ? own : own * factor->second;
     }
   }
   return arrays;

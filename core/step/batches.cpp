@@ -12,8 +12,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -61,17 +59,6 @@ at::Tensor cut(const at::Tensor& array, const std::vector<TokenRun>& tokens) {
     runs.push_back(array.narrow(0, first, count));
   }
   return runs.size() == 1 ? runs.front() : at::cat(runs);
-}
-
-/// The whole array, or the rows of it that this rank sees.
-at::Tensor own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout) {
-  const auto made = std::ranges::find(layout.shifted, name, &ShiftedArray::name);
-  const std::string& declared = made == layout.shifted.end() ? name : made->from;
-  const bool per_token =
-      std::any_of(layout.arrays.begin(), layout.arrays.end(), [&](const auto& spec) {
-        return spec.name == declared && spec.axis == axis::seq;
-      });
-  return layout.tokens && per_token ? cut(whole, layout.tokens(whole.size(0))) : whole;
 }
 
 void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, int64_t index) {
@@ -146,6 +133,15 @@ int64_t BatchLayout::tokens_per_sample() const {
   return sum;
 }
 
+std::set<int64_t> batch_sizes(const Recipe::Batch& batch) {
+  std::set<int64_t> sizes{batch.global};
+  for (int64_t size = batch.rampup_start.value_or(batch.global); size < batch.global;
+       size += *batch.rampup_increment) {
+    sizes.insert(size);
+  }
+  return sizes;
+}
+
 int64_t samples_of(const Corpus& corpus, Split split) {
   return in_plugin(corpus, "size", [&] { return corpus.size(split); });
 }
@@ -200,6 +196,16 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     batches.push_back(std::move(batch));
   }
   return batches;
+}
+
+at::Tensor own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout) {
+  const auto made = std::ranges::find(layout.shifted, name, &ShiftedArray::name);
+  const std::string& declared = made == layout.shifted.end() ? name : made->from;
+  const bool per_token =
+      std::any_of(layout.arrays.begin(), layout.arrays.end(), [&](const auto& spec) {
+        return spec.name == declared && spec.axis == axis::seq;
+      });
+  return layout.tokens && per_token ? cut(whole, layout.tokens(whole.size(0))) : whole;
 }
 
 void add_shifted(

@@ -4,12 +4,15 @@
 #include "megahost/context.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/export.hpp"
+#include "megahost/recipe.hpp"
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace mh {
@@ -35,6 +38,9 @@ struct BatchLayout {
   [[nodiscard]] int64_t global() const { return micro * microbatches * data_ranks; }
 };
 
+/// The samples of a run's steps, each number once.
+[[nodiscard]] MH_API std::set<int64_t> batch_sizes(const Recipe::Batch& batch);
+
 /// The samples of one epoch of a split (Corpus::size); an error names the corpus's plugin.
 [[nodiscard]] MH_API int64_t samples_of(const Corpus& corpus, Split split);
 
@@ -51,6 +57,10 @@ struct BatchLayout {
 ///          not those that it declares
 [[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
+
+/// The rows of a whole array [length, ...] that a rank of this layout sees: all, or those of its tokens.
+[[nodiscard]] MH_API at::Tensor
+own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout);
 
 /// Adds the shifted arrays of those that are there; `arrays` are of whole samples, [seq, samples].
 MH_API void add_shifted(

@@ -91,13 +91,33 @@ WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh) {
       .mesh = &mesh};
 }
 
+namespace {
+
+std::vector<OwnedPiece> with_rows(std::vector<OwnedPiece> owned, const WeightOptions::Rows& rows) {
+  for (OwnedPiece& one : owned) {
+    Piece& piece = one.piece;
+    if (rows.count == 1 || piece.shape[0] % rows.count != 0) {
+      continue;
+    }
+    const int64_t count = piece.shape[0] / rows.count, first = rows.index * count;
+    piece.row += first;
+    piece.offset[0] += first;
+    piece.shape[0] = count;
+    one.gradient = one.gradient.narrow(0, first, count);
+    one.value = one.value.narrow(0, first, count);
+  }
+  return owned;
+}
+
+} // namespace
+
 Weights::Weights(
     const Gradients& gradients, const Optimizer& optimizer, const WeightOptions& options
 )
     : optimizer_(optimizer)
     , options_(options)
     , weight_decay_(options.weight_decay)
-    , owned_(gradients.owned()) {
+    , owned_(with_rows(gradients.owned(), options.rows)) {
   const auto& store = gradients.parameters();
   offload_ = options.offload && !store.all().empty() && !store.all().front().value.is_cpu();
   const at::NoGradGuard no_grad;

@@ -26,6 +26,12 @@ struct WeightOptions {
   bool offload = false;       ///< masters and state in host memory, where the device is another
   std::vector<Recipe::ParameterGroup> groups{};
   const Mesh* mesh = nullptr; ///< for optimizers that need whole matrices of split weights
+
+  /// Only this one of `count` equal ranges of each piece's rows is updated and has masters and state;
+  /// of pieces whose rows do not divide by it, all.
+  struct Rows {
+    int64_t index = 0, count = 1;
+  } rows{};
 };
 
 /// The recipe's options for weights and state.
@@ -75,6 +81,9 @@ public:
   };
 
   [[nodiscard]] const std::vector<Stored>& stored() const { return stored_; }
+
+  /// The pieces that are updated.
+  [[nodiscard]] const std::vector<OwnedPiece>& owned() const { return owned_; }
 
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace mh {
 
@@ -30,6 +31,9 @@ public:
 
   /// The host's were written, by a checkpoint that was loaded: the device takes them.
   virtual void send() = 0;
+
+  /// A line for the start of a run; empty: nothing to say.
+  [[nodiscard]] virtual std::string note() const { return ""; }
 
   /// Bytes of the device's memory that a step takes; 0 before the first one.
   [[nodiscard]] virtual int64_t memory() const = 0;

@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -139,16 +138,6 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .initialise = options.initialise || (options.trains && !s.architecture->upcycled().empty()),
       .fp8 = options.trains && !options.dtype ? fp8_of(s.recipe) : std::nullopt,
       .chunks = s.pipeline ? chunks_of(s.stages, s.pipeline->args()) : std::vector<ModelChunk>()};
-}
-
-/// Samples of the steps of a run, each size once.
-std::set<int64_t> batch_sizes(const Recipe::Batch& batch) {
-  std::set<int64_t> sizes{batch.global};
-  for (int64_t size = batch.rampup_start.value_or(batch.global); size < batch.global;
-       size += *batch.rampup_increment) {
-    sizes.insert(size);
-  }
-  return sizes;
 }
 
 void check_batch(const Recipe& recipe, const MeshShape& shape) {

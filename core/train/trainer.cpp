@@ -112,6 +112,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       device_step_ != nullptr || session.device->as_program_device() == nullptr,
       "a device that runs programs trains by DeviceStep"
   );
+  if (device_step_ != nullptr && !device_step_->note().empty()) {
+    notes.push_back(device_step_->note());
+  }
   open_saves();
   peak_ = device_peak(session, options.measured_peak);
   if (progress_.step == 0 || progress_.step < iterations_) { // else nothing of the run changes

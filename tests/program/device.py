@@ -62,7 +62,7 @@ def worst(left, right):
 for precision, most in (("fp32", 1e-5), ("bf16", 2e-2)):
     run("run", "small.toml", "--run-dir", "cpu-" + precision, "--set", "precision=" + precision)
     text = run("run", "small.toml", "--run-dir", "xla-" + precision, "--set", "precision=" + precision, *pjrt)
-    assert "pjrt: device 0 of 1 (" in text and "of the device for a step" in text
+    assert "pjrt: 1 device (" in text and "of the device for a step" in text
     assert worst("cpu-" + precision, "xla-" + precision) < most, worst("cpu-" + precision, "xla-" + precision)
 
 # A run that is stopped goes on with the same bits, on the device or on the CPU.
@@ -79,6 +79,31 @@ run("run", "small.toml", "--run-dir", "ramp-cpu", *ramp)
 run("run", "small.toml", "--run-dir", "ramp-xla", *ramp, *pjrt)
 assert worst("ramp-cpu", "ramp-xla") < 1e-5
 
+# Devices of one process are the ranks of a layout: the same losses, checkpoints of whole tensors, dropout's masks. A run
+# takes what `program --compile` has compiled, but for a damaged file.
+def devices(count, *layout):
+    words = [f"parallel.{one}" for one in layout]
+    return ["--set", "device.use=pjrt", "--set", f"device.plugin={plugin}", "--set",
+            f'device.options=["cpu_device_count={count}"]'] + [word for one in words for word in ("--set", one)]
+
+
+cache = ["--set", f"device.cache={folder}/cache"]
+two = ["--set", "model.dropout=0.2", *devices(2, "data=2", "zero=1"), *cache]
+run("run", "small.toml", "--run-dir", "dropout-cpu", "--set", "model.dropout=0.2")
+text = run("program", "small.toml", "-o", "two", "--compile", *two)
+assert "a step of 1 microbatch compiled in " in text
+files = sorted((folder / "cache").iterdir())
+assert len(files) == 1 and files[0].name.endswith(".pjrt"), files
+written = files[0].stat().st_mtime_ns
+text = run("run", "small.toml", "--run-dir", "two", *two, "--set", "train.exit_iters=6")
+assert "steps run on 2 devices" in text and files[0].stat().st_mtime_ns == written
+run("run", "small.toml", "--run-dir", "two", "--resume", "--set", "model.dropout=0.2")  # on LibTorch's CPU
+assert worst("two", "dropout-cpu") < 1e-5
+files[0].write_bytes(b"no executable")
+text = run("run", "small.toml", "--run-dir", "three", *two)
+assert "is compiled anew" in text and files[0].stat().st_size > 1000
+assert worst("three", "dropout-cpu") < 1e-5
+
 # NaN stops the run as on the CPU, with the weights before it.
 text = run("run", "small.toml", "--run-dir", "nan", *pjrt, "--set", "optimizer.lr=1e30", code=6)
 assert "the state before it is saved" in text
@@ -89,10 +114,10 @@ def refused(word, *words, code=2):
     assert word in text, text
 
 
-refused("masks of dropout are made by the host", *pjrt, "--set", "model.use=gpt", "--set", "model.dropout=0.1")
 refused("precision fp16 is in no program yet", *pjrt, "--set", "precision=fp16")
 refused("log.num_zeros counts among gradients", *pjrt, "--set", "log.num_zeros=true")
 refused("guards.spike needs a step's loss before its update", *pjrt, "--set", "guards.spike=skip")
 refused("cannot be opened", "--set", "device.use=pjrt", "--set", "device.plugin=/nowhere/libx.so")
 refused("is no PJRT plugin", "--set", "device.use=pjrt", "--set", f"device.plugin={os.environ['MEGAHOST_PLUGIN_PATH']}/optimizers-sgd.so")
+refused("this layout needs 8 devices, and device \"pjrt\" has 2", *devices(2, "tensor=4", "data=2"))
 refused('"four" is not NAME=VALUE', *pjrt, "--set", 'device.options=["four"]')

@@ -250,7 +250,8 @@ TEST_CASE("products, reductions, indices") {
         at::softmax(x, 1),
         at::log_softmax(x, -1),
         at::logsumexp(x, at::IntArrayRef{0, 2}),
-        x.gt(0).sum()};
+        x.gt(0).sum(),
+        (x * 9).to(at::kInt).sum(at::kDouble)};
   });
   compare("indices", {numbers({7, 3}), ids({2, 4}, 7), ids({5, 1}, 3)}, [](const Tensors& in) {
     const Tensor rows = in[0].slice(0, 0, 5);
@@ -265,6 +266,35 @@ TEST_CASE("products, reductions, indices") {
         table.grad(),
         picked.grad(),
         in[0].index_add(0, in[2].reshape({-1}), rows, 2)};
+  });
+}
+
+TEST_CASE("indices of several elements") {
+  const Tensor x = numbers({6, 5}), picks = ids({6, 2}, 5),
+               ones = at::ones({6, 2}, at::kDouble);
+  compare("rows", {x, picks, ones}, [](const Tensors& in) {
+    const Tensor table = at::zeros({6, 5}, in[0].options());
+    const Tensor four = at::arange(4, in[1].options()).view({4, 1}).expand({4, 5});
+    return Tensors{
+        in[0].gather(1, in[1]),
+        in[0].gt(0).gather(1, in[1]),
+        table.scatter(1, in[1], in[2] * 3),
+        table.scatter(1, in[1], 2),
+        table.scatter_add(1, in[1], in[2]),
+        table.scatter(0, four, in[0].narrow(0, 0, 4)),
+        table.index_copy(0, in[1].select(1, 0).narrow(0, 0, 3), in[0].narrow(0, 0, 3))};
+  });
+  compare("orders", {x}, [](const Tensors& in) {
+    const auto [values, places] = in[0].topk(3, -1);
+    const auto [sorted, order] = (in[0] * 2).floor().sort(/*stable=*/true, 0, /*descending=*/true);
+    return Tensors{
+        values,
+        places,
+        sorted,
+        order,
+        in[0].cumsum(0),
+        in[0].gt(0).cumsum(1),
+        (in[0] * 7).floor_divide(2)};
   });
 }
 

@@ -259,7 +259,7 @@ std::vector<Command> layout_commands() {
           "outputs: the tensors of a checkpoint, the arrays of each microbatch, learning rate, weight "
           "decay and the update's number. The numbers are those of a run on the CPU (checked on "
           "XLA's CPU plugin; no Trainium or TPU has run them). Ranks of a layout are the module's "
-          "replicas. Without dropout, experts and pipelines.",
+          "replicas. Without pipelines, and with experts of one capacity (model.capacity_pad) alone.",
           {kRecipe},
           {
               {"-o", "DIR", "folder for the module; required"},
@@ -268,12 +268,20 @@ std::vector<Command> layout_commands() {
                "instead of the recipe's, float64 too",
                false,
                {"float64", "fp32", "bf16"}},
+              {"--narrow", "", "float32 and int32 in place of 64 bits, as for Trainium"},
+              {"--compile",
+               "",
+               "also compiles every step of the run for the recipe's device; device.cache keeps what "
+               "comes out for the run"},
               kSet,
               kScale,
               kPlugin,
           },
           {
               {"megahost program recipes/quickstart.lua -o quickstart.program", ""},
+              {"megahost program recipes/quickstart.lua -o quickstart.program --compile --set "
+               "device.use=pjrt --set device.plugin=libpjrt.so --set device.cache=cache",
+               "before the run"},
           },
       },
       {

@@ -1,7 +1,8 @@
 #pragma once
 /// Devices that run whole programs, where LibTorch has no operators: those of XLA (Trainium, TPUs).
 /// A training step is given to them as one module of StableHLO; everything else of a run (initial
-/// values, evaluation, checkpoints) computes in the host's memory.
+/// values, evaluation, checkpoints) computes in the host's memory. One process has several devices:
+/// each is a rank of the module.
 ///
 /// Source:  the StableHLO specification, openxla.org/stablehlo/spec
 
@@ -28,19 +29,19 @@ public:
     virtual void copy_to(const at::Tensor& host) const = 0;
   };
 
-  /// A module that is compiled for the device.
+  /// A module that is compiled for the first devices, one for each of its ranks.
   class MH_API Program {
   public:
     virtual ~Program();
 
-    /// Runs it. An argument whose memory a result takes over (`tf.aliasing_output`) is not used
-    /// again.
+    /// Runs it on all of them: [device][argument] -> [device][result]. An argument whose memory a
+    /// result takes over (`tf.aliasing_output`) is not used again.
     ///
-    /// Throws:  mh::Error with what the device says
-    [[nodiscard]] virtual std::vector<std::unique_ptr<Buffer>>
-    run(const std::vector<const Buffer*>& arguments) = 0;
+    /// Throws:  mh::Error with what a device says
+    [[nodiscard]] virtual std::vector<std::vector<std::unique_ptr<Buffer>>>
+    run(const std::vector<std::vector<const Buffer*>>& arguments) = 0;
 
-    /// Bytes of the device's memory that a run takes, arguments and results included; 0 if unknown.
+    /// Bytes of a device's memory that a run takes, arguments and results included; 0 if unknown.
     [[nodiscard]] virtual int64_t memory() const { return 0; }
   };
 
@@ -49,11 +50,22 @@ public:
 
   [[nodiscard]] const ProgramDevice* as_program_device() const final { return this; }
 
-  /// Copies a tensor of the host.
-  [[nodiscard]] virtual std::unique_ptr<Buffer> upload(const at::Tensor& host) const = 0;
+  /// Devices of this process.
+  [[nodiscard]] virtual int64_t count() const = 0;
 
+  /// Whether modules are to have no float64 and no integers of 64 bits: float32 and int32 stand in
+  /// their place.
+  [[nodiscard]] virtual bool narrow() const { return false; }
+
+  /// Copies a tensor of the host to the memory of a device, 0 to count() - 1.
+  [[nodiscard]] virtual std::unique_ptr<Buffer>
+  upload(const at::Tensor& host, int64_t device) const = 0;
+
+  /// Compiles a module of StableHLO of as many ranks as `devices`.
+  ///
   /// Throws:  mh::Error with what the compiler says
-  [[nodiscard]] virtual std::unique_ptr<Program> compile(const std::string& module) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Program>
+  compile(const std::string& module, int64_t devices) const = 0;
 };
 
 } // namespace mh

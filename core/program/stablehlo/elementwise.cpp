@@ -193,6 +193,7 @@ std::span<const Lowering> elementwise_lowerings() {
       {"aten::fill_.Scalar", fill},
       {"aten::floor", unary<"floor">},
       {"aten::floor_divide", floor_divide},
+      {"aten::floor_divide.Scalar", floor_divide},
       {"aten::full", fill},
       {"aten::full_like", fill},
       {"aten::ge.Scalar", compare<"GE">},

@@ -22,7 +22,8 @@ bool names_dims(const Call& c) {
 }
 
 Sizes dims_of(const Call& c) {
-  return names_dims(c) || (c.arguments() > 1 && c.argument(1).isInt()) ? c.integers(1) : Sizes();
+  return names_dims(c) || c.op().ends_with(".dim") ? c.integers(1)
+                                                   : Sizes(); // else a type may follow
 }
 
 bool keeps_dims(const Call& c) {

@@ -44,7 +44,7 @@ int64_t bound(const Call& c, size_t argument, int64_t otherwise, int64_t size) {
 void slice(const Call& c) {
   const TypedValue x = c.tensor(0);
   const size_t dim = c.dim(1, x.rank());
-  if (c.varies(2)) { // begins elsewhere on each rank; where it ends follows
+  if (c.varies(2) && c.integer_or(4, 1) == 1) { // begins elsewhere on each rank; its end follows
     c.ignore(3);
     c.set_result(c.w.slice_at(x, dim, c.number_of_rank(2, at::kInt), c.result().sizes[dim]));
     return;
@@ -99,6 +99,11 @@ replaced(const Call& c, const TypedValue& x, const TypedValue& part, size_t dim,
 void slice_scatter(const Call& c) {
   const TypedValue x = c.tensor(0), part = c.w.convert(c.tensor(1), x.dtype);
   const size_t dim = c.dim(2, x.rank());
+  if (c.varies(3) && c.integer_or(5, 1) == 1) { // begins elsewhere on each rank; its end follows
+    c.ignore(4);
+    c.set_result(c.w.replace_at(x, dim, c.number_of_rank(3, at::kInt), part));
+    return;
+  }
   const int64_t from = bound(c, 3, 0, x.sizes[dim]), step = c.integer_or(5, 1);
   if (step == 1) {
     c.set_result(replaced(c, x, part, dim, from));

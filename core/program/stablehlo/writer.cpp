@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace mh::program::stablehlo {
 
@@ -84,6 +85,21 @@ std::string reducer(const std::string& op, at::ScalarType dtype) {
   const std::string type = type_text(dtype, {});
   return "({\n    ^bb0(%x: " + type + ", %y: " + type + "):\n      %z = stablehlo." + op +
          " %x, %y : " + type + "\n      stablehlo.return %z : " + type + "\n    })";
+}
+
+/// A reducer that takes the second of two elements.
+std::string second(at::ScalarType dtype) {
+  const std::string type = type_text(dtype, {});
+  return "({\n    ^bb0(%x: " + type + ", %y: " + type + "):\n      stablehlo.return %y : " + type +
+         "\n    })";
+}
+
+/// The numbers of a scatter of whole rows.
+std::string row_numbers(const TypedValue& rows) {
+  Sizes window(rows.rank() - 1);
+  std::iota(window.begin(), window.end(), 1);
+  return "update_window_dims = " + list_text(window) +
+         ", inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1";
 }
 
 bool has_16_bits(at::ScalarType dtype) {
@@ -370,6 +386,22 @@ Writer::slice_at(const TypedValue& x, size_t dim, const TypedValue& start, int64
   );
 }
 
+TypedValue Writer::replace_at(
+    const TypedValue& x, size_t dim, const TypedValue& start, const TypedValue& part
+) {
+  const TypedValue zero = constant(0, start.dtype);
+  std::vector<TypedValue> operands{x, part};
+  for (size_t i = 0; i < x.rank(); ++i) {
+    operands.push_back(i == dim ? start : zero);
+  }
+  return line(
+      x.dtype,
+      x.sizes,
+      "stablehlo.dynamic_update_slice " + joined_names(operands),
+      joined_types(operands)
+  );
+}
+
 TypedValue Writer::row(const TypedValue& table, const TypedValue& index) {
   return reshape(slice_at(table, 0, index, 1), Sizes(table.sizes.begin() + 1, table.sizes.end()));
 }
@@ -413,23 +445,59 @@ TypedValue Writer::rows(const TypedValue& table, const TypedValue& ids) {
   );
 }
 
+TypedValue Writer::scatter(
+    const TypedValue& x,
+    const TypedValue& at,
+    const TypedValue& values,
+    const std::string& numbers,
+    const std::string& body
+) {
+  return line(
+      x.dtype,
+      x.sizes,
+      "\"stablehlo.scatter\"(" + joined_names({x, at, values}) +
+          ") <{scatter_dimension_numbers = #stablehlo.scatter<" + numbers + ">}> " + body,
+      joined_types({x, at, values})
+  );
+}
+
 TypedValue
 Writer::add_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows) {
-  Sizes window;
-  for (size_t i = 1; i < rows.rank(); ++i) {
-    window.push_back(static_cast<int64_t>(i));
-  }
-  return line(
-      table.dtype,
-      table.sizes,
-      "\"stablehlo.scatter\"(" + joined_names({table, ids, rows}) +
-          ") <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = " +
-          list_text(window) +
-          ", inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = "
-          "1>}> " +
-          reducer("add", table.dtype),
-      joined_types({table, ids, rows})
+  return scatter(table, ids, rows, row_numbers(rows), reducer("add", table.dtype));
+}
+
+TypedValue
+Writer::put_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows) {
+  return scatter(table, ids, rows, row_numbers(rows), second(table.dtype));
+}
+
+TypedValue Writer::put(const TypedValue& x, const TypedValue& at, const TypedValue& values) {
+  Sizes dims(x.rank());
+  std::iota(dims.begin(), dims.end(), 0);
+  const std::string all = list_text(dims);
+  return scatter(
+      x,
+      at,
+      values,
+      "inserted_window_dims = " + all + ", scatter_dims_to_operand_dims = " + all +
+          ", index_vector_dim = " + std::to_string(values.rank()),
+      second(x.dtype)
   );
+}
+
+std::pair<TypedValue, TypedValue>
+Writer::sort(const TypedValue& x, size_t dim, bool descending, at::ScalarType integers) {
+  const TypedValue places = iota(integers, x.sizes, static_cast<int64_t>(dim));
+  const std::string both = next(x.dtype, x.sizes).name, types = joined_types({x, places});
+  const std::string type = type_text(x.dtype, {}), place = type_text(integers, {});
+  text_ += "    " + both + ":2 = \"stablehlo.sort\"(" + joined_names({x, places}) +
+           ") <{dimension = " + std::to_string(dim) +
+           " : i64, is_stable = true}> ({\n    ^bb0(%x: " + type + ", %y: " + type +
+           ", %i: " + place + ", %j: " + place + "):\n      %z = stablehlo.compare " +
+           (descending ? "GT" : "LT") + ", %x, %y : (" + type + ", " + type +
+           ") -> tensor<i1>\n      stablehlo.return %z : tensor<i1>\n    }) : " + types + " -> " +
+           types + "\n";
+  return {{both + "#0", x.dtype, x.sizes}, {both + "#1", integers, x.sizes}};
 }
 
 } // namespace mh::program::stablehlo

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh::program::stablehlo {
@@ -83,6 +84,10 @@ public:
   /// x[..., start:start + size, ...] along `dim`, where a scalar is the start.
   TypedValue slice_at(const TypedValue& x, size_t dim, const TypedValue& start, int64_t size);
 
+  /// x with `part` in the place of x[..., start:start + its size, ...] along `dim`.
+  TypedValue
+  replace_at(const TypedValue& x, size_t dim, const TypedValue& start, const TypedValue& part);
+
   /// A collective between replicas: op "all_reduce" with the attributes and the reducer ("add", "" for
   /// none) of its kind.
   TypedValue collective(
@@ -98,6 +103,14 @@ public:
   /// table with rows[i] added to table[ids[i]].
   TypedValue add_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows);
 
+  /// table with rows[i] in the place of table[ids[i]].
+  TypedValue put_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows);
+  /// x with values[...] in the place of x[at[..., 0], at[..., 1], ...].
+  TypedValue put(const TypedValue& x, const TypedValue& at, const TypedValue& values);
+  /// x in order along `dim`, equal ones in theirs, and where each was, as integers of a type.
+  std::pair<TypedValue, TypedValue>
+  sort(const TypedValue& x, size_t dim, bool descending, at::ScalarType integers);
+
   /// An operation in full: "NAME = BODY : TYPES -> type", where `types` are those of its operands.
   TypedValue
   line(at::ScalarType dtype, const Sizes& sizes, const std::string& body, const std::string& types);
@@ -106,6 +119,13 @@ public:
 
 private:
   TypedValue next(at::ScalarType dtype, const Sizes& sizes);
+  TypedValue scatter(
+      const TypedValue& x,
+      const TypedValue& at,
+      const TypedValue& values,
+      const std::string& numbers,
+      const std::string& body
+  );
   /// An operation whose operands and result have one type, which is all that is said.
   TypedValue short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body);
 

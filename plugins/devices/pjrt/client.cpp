@@ -228,6 +228,18 @@ Executable::run(const std::vector<std::vector<const PjrtBuffer*>>& given) const 
   return results;
 }
 
+std::string Executable::serialized() const {
+  std::string bytes;
+  ask("serializing the step", [this, &bytes](PJRT_Executable* executable) {
+    auto made = PJRT_ARGUMENTS(PJRT_Executable_Serialize_Args);
+    made.executable = executable;
+    client_.check(client_.api_->PJRT_Executable_Serialize(&made), "serializing the step");
+    bytes.assign(made.serialized_bytes, made.serialized_bytes_size);
+    made.serialized_executable_deleter(made.serialized_executable);
+  });
+  return bytes;
+}
+
 int64_t Executable::memory() const {
   int64_t bytes = 0;
   ask("asking for memory", [this, &bytes](PJRT_Executable* executable) {
@@ -312,6 +324,15 @@ PjrtClient::compile(std::string_view module, const std::vector<size_t>& devices)
   call.compile_options_size = options.size();
   check(api_->PJRT_Client_Compile(&call), "compiling the step");
   return std::make_unique<Executable>(*this, call.executable);
+}
+
+std::unique_ptr<Executable> PjrtClient::load(std::string_view serialized) const {
+  auto call = PJRT_ARGUMENTS(PJRT_Executable_DeserializeAndLoad_Args);
+  call.client = client_;
+  call.serialized_executable = serialized.data();
+  call.serialized_executable_size = serialized.size();
+  check(api_->PJRT_Executable_DeserializeAndLoad(&call), "loading a compiled step");
+  return std::make_unique<Executable>(*this, call.loaded_executable);
 }
 
 PjrtBuffer PjrtClient::upload(const at::Tensor& host, size_t device) const {

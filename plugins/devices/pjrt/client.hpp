@@ -62,6 +62,9 @@ public:
   [[nodiscard]] std::vector<std::vector<PjrtBuffer>>
   run(const std::vector<std::vector<const PjrtBuffer*>>& arguments) const;
 
+  /// The executable as bytes, for PjrtClient::load of the same plugin.
+  [[nodiscard]] std::string serialized() const;
+
   /// Bytes of the device's memory while it runs: arguments, results, and what lies between.
   [[nodiscard]] int64_t memory() const;
 
@@ -87,12 +90,17 @@ public:
 
   [[nodiscard]] size_t devices() const { return devices_.size(); }
 
+  [[nodiscard]] const std::string& library() const { return library_; }
+
   /// "cpu, XLA ..., PJRT 0.115": what compiled modules depend on.
   [[nodiscard]] std::string fingerprint() const;
 
   /// For the devices of these numbers, whose places among them are the replicas' numbers.
   [[nodiscard]] std::unique_ptr<Executable>
   compile(std::string_view module, const std::vector<size_t>& devices) const;
+
+  /// An executable that the same plugin has serialized, for the devices that it was compiled for.
+  [[nodiscard]] std::unique_ptr<Executable> load(std::string_view serialized) const;
 
   /// Copies a tensor of the host to a device.
   [[nodiscard]] PjrtBuffer upload(const at::Tensor& host, size_t device) const;

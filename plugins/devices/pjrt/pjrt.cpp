@@ -1,6 +1,7 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 // Devices of XLA by their PJRT plugins: the training step is compiled for them as one program.
 
+#include "cache.hpp"
 #include "client.hpp"
 
 #include <megahost/plugin.hpp>
@@ -9,6 +10,7 @@
 #include <charconv>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,16 +56,20 @@ public:
   explicit DeviceProgram(std::unique_ptr<pjrt::Executable> executable)
       : executable_(std::move(executable)) {}
 
-  std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>>
-  run(const std::vector<const mh::ProgramDevice::Buffer*>& arguments) override {
-    std::vector<const pjrt::PjrtBuffer*> buffers;
-    for (const auto* argument : arguments) {
-      buffers.push_back(&static_cast<const HeldBuffer&>(*argument).held());
+  std::vector<std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>>>
+  run(const std::vector<std::vector<const mh::ProgramDevice::Buffer*>>& arguments) override {
+    std::vector<std::vector<const pjrt::PjrtBuffer*>> buffers(arguments.size());
+    for (size_t device = 0; device < arguments.size(); ++device) {
+      for (const auto* argument : arguments[device]) {
+        buffers[device].push_back(&static_cast<const HeldBuffer&>(*argument).held());
+      }
     }
-    std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>> results;
-    auto made = executable_->run({buffers});
-    for (pjrt::PjrtBuffer& result : made.front()) {
-      results.push_back(std::make_unique<HeldBuffer>(std::move(result)));
+    std::vector<std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>>> results(buffers.size());
+    auto made = executable_->run(buffers);
+    for (size_t device = 0; device < made.size(); ++device) {
+      for (pjrt::PjrtBuffer& result : made[device]) {
+        results[device].push_back(std::make_unique<HeldBuffer>(std::move(result)));
+      }
     }
     return results;
   }
@@ -79,6 +85,8 @@ public:
   struct Config {
     std::string plugin;
     std::vector<std::string> options;
+    std::string cache;
+    bool narrow = false;
   };
 
   static void fields(mh::Fields<Config>& f) {
@@ -89,7 +97,18 @@ public:
     )
         .path()
         .required();
+    other_fields(f);
+  }
+
+  static void other_fields(mh::Fields<Config>& f) {
     f.add("options", &Config::options, "NAME=VALUE of the plugin, such as \"cpu_device_count=4\"");
+    f.add(
+         "cache",
+         &Config::cache,
+         "folder of compiled programs, which machines with the same devices may share; empty: none"
+    )
+        .path();
+    f.add("narrow", &Config::narrow, "programs have float32 and int32 in place of 64 bits");
   }
 
   static mh::PlannedDevice planned() {
@@ -98,31 +117,49 @@ public:
 
   Pjrt(const Config& config, const Args& args)
       : client_(config.plugin, parse_options(config.options))
-      , index_(static_cast<size_t>(args.local_rank)) {
-    if (index_ >= client_.devices()) {
+      , cache_(config.cache)
+      , narrow_(config.narrow) {
+    if (args.local_rank > 0) {
       throw mh::Error(
-          "local rank " + std::to_string(index_) + " has no device: " + config.plugin + " has " +
-              std::to_string(client_.devices()),
-          "start as many ranks on a machine as it has devices"
+          "local rank " + std::to_string(args.local_rank) +
+              " has no device: one process has all devices of " + config.plugin,
+          "start one process on a machine, without --nproc; the degrees in `parallel` are its devices'"
       );
     }
   }
 
   std::string summary() const override {
-    return "pjrt: device " + std::to_string(index_) + " of " + std::to_string(client_.devices()) +
-           " (" + client_.fingerprint() + ")";
+    return "pjrt: " + std::to_string(client_.devices()) +
+           (client_.devices() == 1 ? " device" : " devices") + " (" + client_.fingerprint() + ")";
   }
 
   double peak_flops(at::ScalarType) const override { return 0; }
 
   int64_t memory() const override { return 0; }
 
-  std::unique_ptr<Buffer> upload(const at::Tensor& host) const override {
-    return std::make_unique<HeldBuffer>(client_.upload(host, index_));
+  int64_t count() const override { return static_cast<int64_t>(client_.devices()); }
+
+  bool narrow() const override { return narrow_; }
+
+  std::unique_ptr<Buffer> upload(const at::Tensor& host, int64_t device) const override {
+    return std::make_unique<HeldBuffer>(client_.upload(host, static_cast<size_t>(device)));
   }
 
-  std::unique_ptr<Program> compile(const std::string& module) const override {
-    return std::make_unique<DeviceProgram>(client_.compile(module, {index_}));
+  std::unique_ptr<Program> compile(const std::string& module, int64_t devices) const override {
+    if (devices > count()) {
+      throw mh::Error(
+          "the program has " + std::to_string(devices) + " ranks, and " + client_.library() +
+              " has " + std::to_string(count()) + (count() == 1 ? " device" : " devices"),
+          "lower the degrees in `parallel`, or give it more devices by device.options"
+      );
+    }
+    std::vector<size_t> all(static_cast<size_t>(devices));
+    std::iota(all.begin(), all.end(), 0);
+    if (cache_.empty()) {
+      return std::make_unique<DeviceProgram>(client_.compile(module, all));
+    }
+    const pjrt::ProgramCache cache(cache_);
+    return std::make_unique<DeviceProgram>(cache.compile(client_, module, all));
   }
 
 private:
@@ -135,7 +172,53 @@ private:
   }
 
   pjrt::PjrtClient client_;
-  size_t index_;
+  std::string cache_;
+  bool narrow_;
+};
+
+// Devices that are known by name: the library that the system's loader finds, and options.
+
+struct Neuron {
+  static constexpr const char* kLibrary = "libneuronpjrt.so";
+  static constexpr bool kNarrow = true; // it has no float64, and truncates int64
+};
+
+struct Tpu {
+  static constexpr const char* kLibrary = "libtpu.so";
+  static constexpr bool kNarrow = true; // both would be emulated
+};
+
+struct XlaCpu {
+  static constexpr const char* kLibrary = "pjrt_c_api_cpu_plugin.so";
+  static constexpr bool kNarrow = false;
+};
+
+/// PJRT with the library of a device.
+template <class Known>
+class KnownDevice : public Pjrt {
+public:
+  static void fields(mh::Fields<Config>& f) {
+    f.add(
+         "plugin",
+         &Config::plugin,
+         std::string("shared library that exports GetPjrtApi; empty: ") + Known::kLibrary +
+             ", which the system's loader finds"
+    )
+        .path();
+    other_fields(f);
+  }
+
+  KnownDevice(Config config, const Args& args)
+      : Pjrt(completed(std::move(config)), args) {}
+
+private:
+  static Config completed(Config config) {
+    if (config.plugin.empty()) {
+      config.plugin = Known::kLibrary;
+    }
+    config.narrow = config.narrow || Known::kNarrow;
+    return config;
+  }
 };
 
 } // namespace
@@ -146,5 +229,8 @@ MH_PLUGIN(
     "Devices of XLA by their PJRT plugins",
     [](mh::Registry& registry) {
       registry.add<Pjrt>("pjrt", "a device of XLA, which runs the training step as one program");
+      registry.add<KnownDevice<Neuron>>("neuron", "AWS Trainium by pjrt: not run there by us");
+      registry.add<KnownDevice<Tpu>>("tpu", "Google's TPUs by pjrt: not run there by us");
+      registry.add<KnownDevice<XlaCpu>>("xla-cpu", "XLA's CPU plugin by pjrt, for trials");
     }
 )

@@ -4,7 +4,7 @@
 ///
 /// ```cpp
 /// mh::BackgroundSaves saves(write, ranks, meeting.ranks());
-/// saves.begin({.step = 10, .state = state.dump(), .slices = slices, .keep = 3});
+/// saves.begin({.step = 10, .state = state.dump(), .slices = slices});
 /// // steps change the slices
 /// if (const auto saved = saves.finished()) { }  // step 10, or why it is not there
 /// ```

@@ -44,6 +44,7 @@ struct Checkpoint::Need {
 Checkpoint::Checkpoint(Storage& storage, Path directory)
     : storage_(storage)
     , directory_(std::move(directory))
+    , held_(hold_step(directory_, kManifestName))
     , manifest_(read_manifest(
           get_text(storage, directory_ / kManifestName, kLongestManifest),
           (directory_ / kManifestName).string()

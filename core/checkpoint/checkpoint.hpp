@@ -7,7 +7,6 @@
 /// mh::StepFolder folder(storage, "runs/a/checkpoints", mh::kManifestName, warn);
 /// folder.recover();
 /// mh::write_checkpoint(storage, folder, step, state, slices);
-/// folder.keep_last(3, mh::whole_checkpoint(storage));
 /// // later, on any layout:
 /// mh::Checkpoint(storage, folder.path(step)).load(slices);
 /// ```
@@ -107,6 +106,7 @@ private:
 
   Storage& storage_;
   Path directory_;
+  std::optional<HeldFile> held_; // no other process removes what is read
   Manifest manifest_;
   std::vector<CheckpointTensor> tensors_;
   std::optional<TensorFile> open_;

@@ -89,6 +89,28 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
     )
         .at_least(0)
         .unit("steps");
+    f.add(
+         "keep_best",
+         &Checkpoint::keep_best,
+         "checkpoints with the lowest validation losses stay in addition, of those that were "
+         "evaluated at their step; 0: none do"
+    )
+        .at_least(0);
+    f.add(
+         "keep_for",
+         &Checkpoint::keep_for,
+         "how long each checkpoint stays in addition to the newest; 0: none does"
+    )
+        .at_least(0)
+        .unit("hours");
+    f.add(
+         "keep_per",
+         &Checkpoint::keep_per,
+         "the first checkpoint of each span of so many hours stays in addition to the newest; 0: "
+         "none does"
+    )
+        .at_least(0)
+        .unit("hours");
     f.add("save_at_end", &Checkpoint::save_at_end, "save when the run ends");
     f.add(
         "async",

@@ -43,7 +43,7 @@ GuardState guards_from(const nlohmann::json& json, const std::string& where) {
 }
 
 nlohmann::json to_json(const Progress& progress) {
-  return {
+  nlohmann::json json{
       {"step", progress.step},
       {"samples", progress.samples},
       {"tokens", progress.tokens},
@@ -55,6 +55,13 @@ nlohmann::json to_json(const Progress& progress) {
       {"schedule", progress.schedule},
       {"sections", progress.sections},
       {"data", progress.data}};
+  if (progress.time > 0) {
+    json["time"] = progress.time;
+  }
+  if (progress.validation_loss) {
+    json["validation_loss"] = *progress.validation_loss;
+  }
+  return json;
 }
 
 Progress from_json(const nlohmann::json& json, const std::string& where) {
@@ -137,6 +144,19 @@ StepFolder::Warn noted_in(std::vector<std::string>& notes) {
 
 } // namespace
 
+void write_and_retain(
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const CheckpointContents& contents,
+    const Retention& retention,
+    const Ranks& ranks
+) {
+  in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
+  if (ranks.rank == 0) {
+    remove_old_checkpoints(format, run, retention, contents.warn);
+  }
+}
+
 void save_checkpoint(
     const CheckpointFormat& format,
     const std::filesystem::path& run,
@@ -151,10 +171,8 @@ void save_checkpoint(
       .step = progress.step,
       .state = state_text(progress),
       .slices = written,
-      .keep = retention.keep,
-      .keep_every = retention.every,
       .warn = noted_in(notes)};
-  in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
+  write_and_retain(format, run, contents, retention, ranks);
 }
 
 std::optional<Progress> load_checkpoint(

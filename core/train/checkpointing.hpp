@@ -1,6 +1,7 @@
 #pragma once
 /// The state that a run needs to continue as if it had never stopped.
 
+#include "core/checkpoint/retention.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/guards.hpp"
 #include "megahost/checkpoint_format.hpp"
@@ -27,6 +28,8 @@ struct Progress {
   int64_t threads = 0;
   std::string cpu_level;
   GuardState guards{};
+  double time = 0;                             ///< seconds since 1970 at which it was saved
+  std::optional<double> validation_loss{};     ///< the weights' own, where they were evaluated
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
   std::string schedule;                        ///< UpdateSchedule::text()
   std::map<std::string, std::string> sections; ///< sections of the recipe, see `section_texts`
@@ -57,14 +60,19 @@ void require_checkpoint(
     const std::function<std::string()>& help = {}
 );
 
-/// The checkpoints that stay when one is written.
-struct Retention {
-  int64_t keep = 0;  ///< the newest; 0: all
-  int64_t every = 0; ///< and those of steps that this divides; 0: none
-};
+/// Writes a checkpoint, whole or not at all, and removes those that need not stay.
+///
+/// Throws:  as save_checkpoint
+/// Ranks:   all
+void write_and_retain(
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const CheckpointContents& contents,
+    const Retention& retention,
+    const Ranks& ranks
+);
 
-/// Writes a checkpoint, whole or not at all, and removes those that need not stay. `notes` gets
-/// what went wrong afterwards.
+/// Writes a run's weights and state by it. `notes` gets what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
 /// Ranks:   all; each writes the slices that it alone is told to

@@ -277,6 +277,9 @@ void Trainer::evaluate() {
   }
   log_->evaluation({progress_.step, progress_.samples, losses, unix_now()});
   evaluated_step_ = progress_.step;
+  if (const auto& curve = log_->curves().validation; !curve.empty()) {
+    progress_.validation_loss = curve.back().second;
+  }
 }
 
 /// The model has the weights that checkpoints have, until `Weights::publish`.
@@ -299,12 +302,18 @@ void Trainer::open_saves() {
   meeting_ = several ? options_.processes->meeting("saves") : nullptr;
   background_ = std::make_unique<BackgroundSaves>(
       [this](const CheckpointContents& contents, const Ranks& ranks) {
-        in_plugin(*format_, "write", [&] { format_->write(saves_, contents, ranks); });
+        write_and_retain(*format_, saves_, contents, retention(), ranks);
       },
       ranks_,
       meeting_ ? meeting_->ranks() : Ranks()
   );
   background_->plan(slices_of(*weights_));
+}
+
+/// Progress has all that a checkpoint keeps.
+void Trainer::note_state() {
+  progress_.guards = guards_.state();
+  progress_.time = unix_now();
 }
 
 void Trainer::save(const Retention& retention) {
@@ -315,7 +324,7 @@ void Trainer::save(const Retention& retention) {
   const auto begin = Clock::now();
   fetch_weights();
   std::vector<std::string> notes;
-  progress_.guards = guards_.state();
+  note_state();
   save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
   saved_step_ = progress_.step;
   say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
@@ -345,17 +354,10 @@ void Trainer::save_in_background() {
   }
   settle_saves();
   fetch_weights();
-  progress_.guards = guards_.state();
+  note_state();
   const auto slices = slices_of(*weights_);
-  const auto [keep, every] = retention();
   try {
-    background_->begin(
-        {.step = progress_.step,
-         .state = state_text(progress_),
-         .slices = slices,
-         .keep = keep,
-         .keep_every = every}
-    );
+    background_->begin({.step = progress_.step, .state = state_text(progress_), .slices = slices});
   } catch (const CollectiveError&) {
     throw;
   } catch (const Error& error) {

@@ -97,6 +97,7 @@ private:
   void evaluate();
   void show_kept_weights();
   void open_saves();
+  void note_state();
   void save(const Retention& retention);
   void save_or_warn(const Retention& retention);
   void save_in_background();
@@ -107,10 +108,7 @@ private:
   /// The save that is in flight, if there is one, is over and told.
   void settle_saves() { tell(background_ ? background_->wait() : std::nullopt); }
 
-  [[nodiscard]] Retention retention() const {
-    const auto& checkpoint = session_->recipe.checkpoint;
-    return {checkpoint.keep, checkpoint.keep_every};
-  }
+  [[nodiscard]] Retention retention() const { return retention_of(session_->recipe.checkpoint); }
 
   [[nodiscard]] bool due(int64_t interval) const {
     return interval > 0 && progress_.step % interval == 0;

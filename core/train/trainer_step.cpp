@@ -90,6 +90,7 @@ void Trainer::step() {
     show_peak();
   }
   progress_.step = number;
+  progress_.validation_loss.reset();
   progress_.samples += batch;
   progress_.tokens += batch * session.tokens_per_sample();
   log_->step(

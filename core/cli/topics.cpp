@@ -165,7 +165,7 @@ precision. Each key that differs is named with both values. What may change: the
 decay and schedule (`lr_schedule.on_resume` says whose count), layout, recompute, batch.micro, device, guards, log and
 checkpoints; data files that have moved, if they hold the same. `megahost recipe explain RECIPE KEY` and `megahost plugins
 show NAME` say it of each field. `--allow-change KEY` (or a section) goes on all the same and notes it in the log; a new run
-with `--weights RUN` takes the weights alone. A tensor that has no place in the model is always refused.)";
+with `--weights RUN` takes the weights alone, and the recipe's section `load` says what else. A tensor that has no place in the model is always refused.)";
 
 constexpr const char* kLaunchers =
     R"(A run of several ranks is started by `--nproc`, or by any launcher; none of them needs a wrapper.

@@ -42,6 +42,33 @@ GuardState guards_from(const nlohmann::json& json, const std::string& where) {
   return guards;
 }
 
+nlohmann::json to_json(const Beginnings& beginnings) {
+  nlohmann::json json{
+      {"random", beginnings.random},
+      {"samples", beginnings.samples},
+      {"updates", beginnings.updates}};
+  if (beginnings.seed) {
+    json["seed"] = *beginnings.seed;
+  }
+  return json;
+}
+
+/// A number of either sign.
+int64_t signed_member(const nlohmann::json& json, const char* key, const std::string& where) {
+  return json_member(json, key, where).get<int64_t>();
+}
+
+Beginnings beginnings_from(const nlohmann::json& json, const std::string& where) {
+  Beginnings beginnings{
+      .random = signed_member(json, "random", where),
+      .samples = signed_member(json, "samples", where),
+      .updates = signed_member(json, "updates", where)};
+  if (json.contains("seed")) {
+    beginnings.seed = signed_member(json, "seed", where);
+  }
+  return beginnings;
+}
+
 nlohmann::json to_json(const Progress& progress) {
   nlohmann::json json{
       {"step", progress.step},
@@ -61,6 +88,9 @@ nlohmann::json to_json(const Progress& progress) {
   if (progress.validation_loss) {
     json["validation_loss"] = *progress.validation_loss;
   }
+  if (progress.beginnings != Beginnings()) {
+    json["beginnings"] = to_json(progress.beginnings);
+  }
   return json;
 }
 
@@ -75,6 +105,9 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
   progress.schedule = json.contains("schedule") ? json_string(json, "schedule", where) : "";
   if (const auto guards = json.find("guards"); guards != json.end()) { // older checkpoints: none
     progress.guards = guards_from(*guards, where);
+  }
+  if (const auto beginnings = json.find("beginnings"); beginnings != json.end()) {
+    progress.beginnings = beginnings_from(*beginnings, where);
   }
   progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
   progress.data = json.contains("data") ? json_string(json, "data", where) : "";
@@ -98,6 +131,10 @@ std::vector<Slice> slices_of(const Weights& weights) {
 
 std::string state_text(const Progress& progress) {
   return to_json(progress).dump();
+}
+
+Progress read_state(const std::string& text, const std::string& where) {
+  return from_json(parse_json(text, where), where);
 }
 
 void require_all_used(const Progress& saved, const TensorFit& fit) {
@@ -202,7 +239,7 @@ std::optional<Progress> load_checkpoint(
                     exit_code::data
                 );
               }
-              progress = from_json(parse_json(saved->state(), where), where);
+              progress = read_state(saved->state(), where);
               accept(*progress, fit);
               // Any dtype will do: optimizer.state_dtype may have changed.
               for (const Slice& slice : wanted) {

@@ -19,6 +19,17 @@
 
 namespace mh {
 
+/// The distance of a run's random numbers, data and updates from its own counts, where it took those
+/// of another's checkpoint, or began them anew while it counts steps on (`load`).
+struct Beginnings {
+  std::optional<int64_t> seed{}; ///< the checkpoint's; else the recipe's
+  int64_t random = 0;            ///< step 1 has the random numbers of step `random` + 1
+  int64_t samples = 0;           ///< sample 0 is the data's sample `samples`
+  int64_t updates = 0;           ///< updates of the optimizer's state before the run's first
+
+  [[nodiscard]] bool operator==(const Beginnings&) const = default;
+};
+
 /// The part of a run's state that is no tensor.
 struct Progress {
   int64_t step = 0;    ///< completed, skipped ones included
@@ -28,6 +39,7 @@ struct Progress {
   int64_t threads = 0;
   std::string cpu_level;
   GuardState guards{};
+  Beginnings beginnings{};
   double time = 0;                             ///< seconds since 1970 at which it was saved
   std::optional<double> validation_loss{};     ///< the weights' own, where they were evaluated
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
@@ -91,6 +103,9 @@ void save_checkpoint(
 
 /// A run's state as a checkpoint keeps it.
 [[nodiscard]] std::string state_text(const Progress& progress);
+
+/// The opposite. `where` is the checkpoint, for messages.
+[[nodiscard]] Progress read_state(const std::string& text, const std::string& where);
 
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
 /// each newer one that was passed over. Each rank reads its own slices, once.

@@ -9,6 +9,7 @@
 #include "core/recipe/changes.hpp"
 #include "core/step/deterministic.hpp"
 #include "core/step/parameter_groups.hpp"
+#include "core/train/automatic_start.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/resume.hpp"
@@ -30,10 +31,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     : host_(host)
     , options_(options)
     , output_(output)
+    , load_(load_of(recipe, host, options))
     , session_(make_session(
           recipe,
           host,
-          {.initialise = !options.weights,
+          {.initialise = load_.from.empty() || !load_.strict || !load_.match.empty(),
            .processes = options.processes,
            .mesh = options.mesh,
            .step_peak = options.step_peak,
@@ -51,7 +53,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
   const std::string libtorch = options.gemm ? session.share_gemm(options.gemm) : "";
-  const std::string given = options.weights ? options.weights(session) : std::string();
+  auto given = load_.optimizer ? std::nullopt : load_given(nullptr);
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
     const bool goes_on = options.resume == Resume::yes;
@@ -98,11 +100,16 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   if (resumes) {
     resume(notes);
   }
-  if (!given.empty()) {
-    notes.push_back(
-        progress_.step == 0 ? "weights: " + given
-                            : "weights: those of its checkpoint, not of " + given
-    );
+  const bool has_own = progress_.step > 0; // what it loads is that
+  if (load_.optimizer && !has_own) {
+    given = load_given(weights_.get());
+    weights_->publish();
+    share_weights();
+  }
+  if (given && !has_own) {
+    start_from(*given, notes);
+  } else if (!recipe.load.from.empty()) {
+    notes.push_back("weights: those of its checkpoint, not of " + recipe.load.from);
   }
   progress_.schedule = session.schedule->text();
   device_step_ = options.device_step ? options.device_step(session, *weights_, host) : nullptr;
@@ -224,26 +231,6 @@ void Trainer::open_log() {
   );
 }
 
-/// Weights and state of the newest checkpoint, on all ranks.
-std::optional<Progress>
-Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
-  auto saved = load_checkpoint(*format_, saves_, *weights_, notes, ranks_, accept);
-  if (saved) {
-    session_->gradients->share_parameters();
-    session_->gradients->wait_for_all();
-    if (device_step_ != nullptr) {
-      device_step_->send();
-    }
-  }
-  return saved;
-}
-
-void Trainer::restore(const Progress& saved) {
-  progress_.step = saved_step_ = evaluated_step_ = saved.step;
-  progress_.samples = saved.samples;
-  progress_.tokens = saved.tokens;
-}
-
 std::string Trainer::stop_reason() const {
   const auto& train = session_->recipe.train;
   if (progress_.step >= iterations_) {
@@ -289,119 +276,6 @@ void Trainer::show_kept_weights() {
   }
   weights_->publish_masters();
   session_->gradients->share_parameters();
-}
-
-/// Lets steps go on while checkpoints are written, where the recipe says so and there are some.
-/// Ranks that are threads have no store to meet at.
-void Trainer::open_saves() {
-  const auto& checkpoint = session_->recipe.checkpoint;
-  const bool several = session_->mesh.world() > 1;
-  if (!checkpoint.async || checkpoint.interval == 0 || (several && !options_.processes)) {
-    return;
-  }
-  meeting_ = several ? options_.processes->meeting("saves") : nullptr;
-  background_ = std::make_unique<BackgroundSaves>(
-      [this](const CheckpointContents& contents, const Ranks& ranks) {
-        write_and_retain(*format_, saves_, contents, retention(), ranks);
-      },
-      ranks_,
-      meeting_ ? meeting_->ranks() : Ranks()
-  );
-  background_->plan(slices_of(*weights_));
-}
-
-/// Progress has all that a checkpoint keeps.
-void Trainer::note_state() {
-  progress_.guards = guards_.state();
-  progress_.time = unix_now();
-}
-
-void Trainer::save(const Retention& retention) {
-  settle_saves();
-  if (saved_step_ == progress_.step || progress_.step == 0) {
-    return;
-  }
-  const auto begin = Clock::now();
-  fetch_weights();
-  std::vector<std::string> notes;
-  note_state();
-  save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
-  saved_step_ = progress_.step;
-  say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
-  for (const auto& note : notes) {
-    log_->line(note);
-  }
-}
-
-void Trainer::save_or_warn(const Retention& retention) {
-  try {
-    save(retention);
-  } catch (const Error& error) {
-    say_unsaved(progress_.step, error);
-  }
-}
-
-/// A copy of the state is taken; what becomes of it is told by a later step.
-void Trainer::save_in_background() {
-  const auto& checkpoint = session_->recipe.checkpoint;
-  if (checkpoint.if_busy == "skip" &&
-      largest(session_->mesh.all(), background_->busy() ? 1 : 0) > 0) {
-    log_->line(
-        "step " + std::to_string(progress_.step) +
-        " is not saved: the checkpoint before is still being written (checkpoint.if_busy)"
-    );
-    return;
-  }
-  settle_saves();
-  fetch_weights();
-  note_state();
-  const auto slices = slices_of(*weights_);
-  try {
-    background_->begin({.step = progress_.step, .state = state_text(progress_), .slices = slices});
-  } catch (const CollectiveError&) {
-    throw;
-  } catch (const Error& error) {
-    say_unsaved(progress_.step, error);
-  }
-}
-
-void Trainer::tell(const std::optional<BackgroundSaves::Outcome>& saved) {
-  if (!saved) {
-    return;
-  }
-  if (saved->error) {
-    say_unsaved(saved->step, *saved->error);
-  } else {
-    saved_step_ = saved->step;
-    say_saved(
-        saved->step,
-        formatted(
-            "%.0f ms, then %.0f ms in the background",
-            1e3 * saved->copy_seconds,
-            1e3 * saved->write_seconds
-        )
-    );
-  }
-  for (const auto& warning : saved->warnings) {
-    log_->line("warning: " + warning);
-  }
-}
-
-void Trainer::say_saved(int64_t step, const std::string& time) {
-  log_->line(formatted(
-      "step %6lld/%lld | saved in %s | %s",
-      static_cast<long long>(step),
-      static_cast<long long>(iterations_),
-      format_->place(saves_).c_str(),
-      time.c_str()
-  ));
-}
-
-void Trainer::say_unsaved(int64_t step, const Error& error) {
-  const std::string text = "the checkpoint of step " + std::to_string(step) +
-                           " was not written, earlier ones are untouched: " + error.what();
-  log_->line("warning: " + text);
-  note({.kind = "unsaved", .text = text});
 }
 
 void Trainer::show_profile() {

@@ -17,6 +17,7 @@
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/device_step.hpp"
+#include "core/train/given_weights.hpp"
 #include "core/train/guards.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
@@ -62,11 +63,19 @@ private:
   [[nodiscard]] std::string origin();
   [[nodiscard]] std::optional<double> weights_norm() const;
   void resume(std::vector<std::string>& notes);
+  [[nodiscard]] std::optional<GivenWeights> load_given(Weights* weights);
+  void start_from(const GivenWeights& given, std::vector<std::string>& notes);
   std::optional<Progress> load(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
+  void share_weights();
+  void count_on(const Progress& saved);
   void restore(const Progress& saved);
 
   [[nodiscard]] int64_t next_sample() const {
-    return progress_.samples + guards_.skipped_samples();
+    return progress_.samples + guards_.skipped_samples() + progress_.beginnings.samples;
+  }
+
+  [[nodiscard]] uint64_t seed() const {
+    return static_cast<uint64_t>(progress_.beginnings.seed.value_or(progress_.seed));
   }
 
   /// Steps without an update move no schedule.
@@ -121,6 +130,7 @@ private:
   Journal journal_;
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
+  Recipe::Load load_; // what this start loads that is not its own
   std::unique_ptr<Session> session_;
   Ranks ranks_; // all ranks of the run
   std::unique_ptr<CheckpointFormat> format_;

@@ -200,6 +200,21 @@ struct Recipe {
         "wait"; ///< wait | skip: what a save does while the one before is being written
   };
 
+  /// The parts of a checkpoint that a new run takes.
+  struct Load {
+    std::string from{};            ///< a run, or another program's weights; empty: nothing
+    std::optional<int64_t> step{}; ///< else the newest that is whole
+    std::string format{};          ///< a format's name; empty: the one that knows the folder
+    bool optimizer = false;        ///< the optimizer's state, too
+    bool progress = false;         ///< the run goes on with its count of steps
+    bool rng = false;              ///< random numbers go on
+    bool data = false;             ///< the data go on
+    bool strict = true; ///< every tensor of the model is there, and every one there has its place
+    /// Patterns of tensors' names: the name in the checkpoint, true to load them, false to leave
+    /// their initial values.
+    std::map<std::string, Value> match{};
+  };
+
   /// How ranks talk to one another.
   struct Comm {
     double timeout = 600;   ///< seconds after which a rank gives up waiting for the others
@@ -230,6 +245,7 @@ struct Recipe {
   Train train;
   Guards guards;
   Checkpoint checkpoint{{"native", Table{}}};
+  Load load;
   Comm comm;
   Log log;
   PluginSection device{"cpu", Table{}};

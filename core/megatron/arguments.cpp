@@ -327,7 +327,7 @@ constexpr MegatronArgument kArguments[] = {
     {"log-timers-to-tensorboard", none, nothing, {}, {}, "megahost run --profile shows where time goes"},
     {"log-memory-to-tensorboard", none, same},
     {"log-validation-ppl-to-tensorboard", none, same},
-    {"log-progress", none, same},
+    {"log-progress", none, on, "log.progress"},
     {"tensorboard-dir", one, nothing, {}, {}, "event files go to the run folder"},
     {"tensorboard-queue-size", one, nothing, {}, {}, "event files are written at each step"},
     {"tensorboard-log-interval", one, nothing, {}, {}, "event files are written at each step"},

@@ -237,6 +237,12 @@ const Fields<Recipe::Log>& log_fields() {
     f.add("tensorboard", &Log::tensorboard, "event files for TensorBoard in the run folder");
     f.add("num_zeros", &Log::num_zeros, "counts the zeros among the gradients of each step");
     f.add("params_norm", &Log::params_norm, "L2 norm of the weights after each step");
+    f.add(
+        "progress",
+        &Log::progress,
+        "progress.txt in the run folder, as Megatron-LM's --log-progress: a line at each start and "
+        "checkpoint with job, ranks, FLOPs, tokens and throughput so far"
+    );
     return f;
   }();
   return fields;

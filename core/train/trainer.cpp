@@ -129,6 +129,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   if (std::filesystem::exists(folder_)) { // by this or another machine that shares the disk
     journal_.open(folder_);
   }
+  if (recipe.log.progress && ranks_.rank == 0) {
+    progress_log_.emplace(folder_, session.mesh.world(), work());
+  }
   if (session.mesh.world() > 1) {
     const bool hosts_compute = session.place.is_cpu() && device_step_ == nullptr;
     comparison_.emplace(ranks_, session.mesh.coordinate(MeshAxis::pp), hosts_compute);

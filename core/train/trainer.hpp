@@ -8,6 +8,7 @@
 #include "core/mesh/agree.hpp"
 #include "core/records/journal.hpp"
 #include "core/records/profile.hpp"
+#include "core/records/progress_log.hpp"
 #include "core/records/rank_times.hpp"
 #include "core/records/run_log.hpp"
 #include "core/step/batches.hpp"
@@ -107,6 +108,7 @@ private:
   void show_kept_weights();
   void open_saves();
   void note_state();
+  [[nodiscard]] RunWork work() const;
   void save(const Retention& retention);
   void save_or_warn(const Retention& retention);
   void save_in_background();
@@ -145,8 +147,10 @@ private:
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug
   std::unique_ptr<RunLog> log_;
+  std::optional<ProgressLog> progress_log_;  // progress.txt: rank 0's, if log.progress
   std::optional<RankComparison> comparison_; // null on one rank
   Progress progress_;
+  RunWork saving_; // what was done at the last save that is not a local one
   DevicePeak peak_;
   int64_t iterations_;
   Profile profile_;

@@ -129,6 +129,7 @@ void Trainer::save(const Retention& retention) {
   fetch_weights();
   std::vector<std::string> notes;
   note_state();
+  saving_ = work();
   save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
   saved_step_ = progress_.step;
   say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
@@ -159,6 +160,7 @@ void Trainer::save_in_background() {
   settle_saves();
   fetch_weights();
   note_state();
+  saving_ = work();
   const auto slices = slices_of(*weights_);
   try {
     background_->begin({.step = progress_.step, .state = state_text(progress_), .slices = slices});
@@ -191,7 +193,17 @@ void Trainer::tell(const std::optional<BackgroundSaves::Outcome>& saved) {
   }
 }
 
+RunWork Trainer::work() const {
+  return {
+      progress_.step,
+      session_->flops_per_sample() * static_cast<double>(progress_.samples),
+      progress_.tokens};
+}
+
 void Trainer::say_saved(int64_t step, const std::string& time) {
+  if (progress_log_) {
+    progress_log_->saved(saving_);
+  }
   log_->line(formatted(
       "step %6lld/%lld | saved in %s | %s",
       static_cast<long long>(step),

@@ -103,7 +103,7 @@ HOST = {
     "train.exit_minutes", "train.exit_iters", "lr_schedule.on_resume", "guards.spike_z", "guards.window", "guards.skips",
     "guards.rewinds", "guards.skip_batches", "checkpoint.auto", "checkpoint.dir", "checkpoint.interval", "checkpoint.keep",
     "checkpoint.keep_best", "checkpoint.keep_for", "checkpoint.keep_per",
-    "load.from", "load.step", "load.format", "load.optimizer", "load.progress", "load.rng", "load.data", "load.strict", "load.match",
+    "load.from", "load.step", "load.format", "load.optimizer", "load.progress", "load.rng", "load.data", "load.strict", "load.match", "log.progress",
     "checkpoint.save_at_end", "checkpoint.use", "comm.timeout", "comm.hang_after", "log.format", "log.tensorboard",
 }
 # Documents are runs.py's, and copies of several ranks ranks.py's.

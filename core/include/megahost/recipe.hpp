@@ -227,6 +227,7 @@ struct Recipe {
     bool tensorboard = true;     ///< event files for TensorBoard in the run folder
     bool num_zeros = false;      ///< zeros among the gradients, in metrics and TensorBoard
     bool params_norm = false;    ///< L2 norm of the weights, likewise
+    bool progress = false;       ///< progress.txt of the run folder: a line at each start and save
   };
 
   std::string name;

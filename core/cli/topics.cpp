@@ -153,7 +153,7 @@ A step folder counts once its manifest is there, which is written last: a crash 
 It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
 and ends with the weights of a run that never stopped, bit for bit on the same machine. Steps go on while a checkpoint
 is written, but for the last one (`checkpoint.async`). `checkpoint.keep` limits how many stay, `keep_every`, `keep_best`,
-`keep_for` and `keep_per` exempt some. `megahost checkpoint` lists, inspects, verifies, compares and exports them. Where the recipe has `run_dir`, that is the
+`keep_for` and `keep_per` exempt some. `checkpoint.local_dir` and `local_interval` keep more frequent ones on the nodes. `megahost checkpoint` lists, inspects, verifies, compares and exports them. Where the recipe has `run_dir`, that is the
 run folder, and `checkpoint.dir` holds the step folders alone: on another disk, or in an object store.
 
 Where there is no checkpoint `--resume` is refused; `--resume=auto` begins a new run then, for launchers and batch systems

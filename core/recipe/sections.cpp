@@ -111,6 +111,33 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
     )
         .at_least(0)
         .unit("hours");
+    f.add(
+         "local_dir",
+         &Checkpoint::local_dir,
+         "folder on a disk of each node, or in its memory (/dev/shm), for frequent checkpoints; {node} "
+         "in it is the node's number"
+    )
+        .path();
+    f.add(
+         "local_interval",
+         &Checkpoint::local_interval,
+         "steps between checkpoints in local_dir, of which the newest stays; a run goes on from it "
+         "where it is newer than those in `dir`, and whole; 0: none"
+    )
+        .at_least(0)
+        .unit("steps");
+    f.add(
+         "local_copies",
+         &Checkpoint::local_copies,
+         "other nodes that keep a copy of each node's part of a local checkpoint: so many nodes may "
+         "lose theirs"
+    )
+        .at_least(0);
+    f.check("local_interval", [](const Checkpoint& checkpoint) {
+      return checkpoint.local_interval > 0 && checkpoint.local_dir.empty()
+                 ? "checkpoints are asked for, and no local_dir for them"
+                 : "";
+    });
     f.add("save_at_end", &Checkpoint::save_at_end, "save when the run ends");
     f.add(
         "async",

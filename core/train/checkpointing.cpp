@@ -218,8 +218,11 @@ std::optional<Progress> load_checkpoint(
     Weights& weights,
     std::vector<std::string>& notes,
     const Ranks& ranks,
-    const AcceptCheckpoint& accept
+    const AcceptCheckpoint& accept,
+    const std::optional<ReadBy>& by
 ) {
+  const Ranks& readers = by ? by->node : ranks;
+  const std::string machine = by ? by->machine : machine_word();
   const auto wanted = slices_of(weights);
   std::optional<Progress> progress;
   std::unique_ptr<CheckpointReader> saved;
@@ -229,7 +232,7 @@ std::optional<Progress> load_checkpoint(
       .judge =
           [&] {
             const TensorFit fit{
-                unused_tensors(*saved, wanted, ranks), misfit_tensors(*saved, wanted, ranks)};
+                unused_tensors(*saved, wanted, readers), misfit_tensors(*saved, wanted, readers)};
             together(ranks, [&] {
               const std::string where = saved->path().string();
               if (saved->state().empty()) {
@@ -248,7 +251,10 @@ std::optional<Progress> load_checkpoint(
               return std::string();
             });
           },
-      .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
+      .load =
+          [&] {
+            in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks, machine); });
+          }};
   const auto steps = steps_of(format, run);
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks

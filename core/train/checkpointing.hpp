@@ -107,6 +107,12 @@ void save_checkpoint(
 /// The opposite. `where` is the checkpoint, for messages.
 [[nodiscard]] Progress read_state(const std::string& text, const std::string& where);
 
+/// The ranks that one checkpoint is read by, where each node has its own.
+struct ReadBy {
+  Ranks node;          ///< ranks of this one's node
+  std::string machine; ///< the word of `read_together`
+};
+
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
 /// each newer one that was passed over. Each rank reads its own slices, once.
 ///
@@ -119,7 +125,8 @@ void save_checkpoint(
     Weights& weights,
     std::vector<std::string>& notes,
     const Ranks& ranks = {},
-    const AcceptCheckpoint& accept = require_all_used
+    const AcceptCheckpoint& accept = require_all_used,
+    const std::optional<ReadBy>& by = std::nullopt
 );
 
 /// Sentences about what may make the last bits differ from those of an uninterrupted run.

@@ -63,7 +63,8 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       require_checkpoint(*format_, saves); // no folder is made for a name that was mistyped
     }
     lock_ = take_run_folder(folder);
-    if (goes_on) { // who writes there at the moment is told first
+    const bool local = recipe.checkpoint.local_interval > 0; // which may have the only one
+    if (goes_on && !local) { // who writes there at the moment is told first
       require_checkpoint(*format_, saves, [&] {
         return other_checkpoint(recipe, *format_, folder);
       });
@@ -87,6 +88,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.sections = section_texts(recipe.tree);
   progress_.data = data_fingerprint(session);
 
+  open_local(/*is_new=*/!resumes);
   std::vector<std::string> notes;
   if (!libtorch.empty()) {
     notes.push_back("fp32 GEMM of LibTorch for " + libtorch);
@@ -183,6 +185,12 @@ void Trainer::resume(std::vector<std::string>& notes) {
   });
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!saved) {
+    on_first(ranks_, [&] {
+      if (options_.resume == Resume::yes) { // and no local checkpoint is there in its place
+        require_checkpoint(*format_, saves_);
+      }
+      return std::string();
+    });
     const std::string other = other_checkpoint(session_->recipe, *format_, folder_);
     notes.push_back(
         "no checkpoint in " + saves_.string() + " yet: starting at step 0" +
@@ -345,7 +353,7 @@ NextCommand Trainer::train_on() const {
 
 void Trainer::say_how_to_resume() {
   log_->line(
-      saved_step_ > 0
+      saved_step_ > 0 || local_ != nullptr
           ? "resume with: " + command_line(options_, session_->recipe, folder_, "run") + " --resume"
           : "no checkpoint was written: there is nothing to resume"
   );
@@ -372,6 +380,9 @@ TrainSummary Trainer::run() {
     note({.kind = "failure", .text = error.what()});
     if (meeting_ != nullptr) {
       meeting_->end(); // a rank is lost: those that save do not wait for it
+    }
+    if (local_meeting_ != nullptr) {
+      local_meeting_->end();
     }
     settle_saves();
     say_how_to_resume();
@@ -408,6 +419,8 @@ void Trainer::steps(TrainSummary& summary) {
     }
     if (due(recipe.checkpoint.interval)) {
       timed("save", [&] { background_ ? save_in_background() : save_or_warn(retention()); });
+    } else if (local_ && due(recipe.checkpoint.local_interval)) {
+      timed("save", [&] { save_locally(); });
     }
   }
   if (options_.profile && options_.profile->last > progress_.step) {
@@ -429,6 +442,9 @@ void Trainer::steps(TrainSummary& summary) {
       save(retention());
     }
   });
+  if (local_ && finished && saved_step_ == progress_.step) {
+    end_local();
+  }
   summary.step = progress_.step;
   summary.folder = folder_;
   if (const auto& train = log_->curves().train; !train.empty()) {

@@ -4,6 +4,7 @@
 
 #include "core/base/seconds.hpp"
 #include "core/checkpoint/background.hpp"
+#include "core/checkpoint/local_saves.hpp"
 #include "core/checkpoint/run_folder.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/records/journal.hpp"
@@ -67,6 +68,8 @@ private:
   [[nodiscard]] std::optional<GivenWeights> load_given(Weights* weights);
   void start_from(const GivenWeights& given, std::vector<std::string>& notes);
   std::optional<Progress> load(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
+  [[nodiscard]] std::optional<Progress>
+  load_local(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
   void share_weights();
   void count_on(const Progress& saved);
   void restore(const Progress& saved);
@@ -107,6 +110,10 @@ private:
   void evaluate();
   void show_kept_weights();
   void open_saves();
+  void open_local(bool is_new);
+  void save_locally();
+  void end_local();
+  void tell_local(const std::optional<BackgroundSaves::Outcome>& saved);
   void note_state();
   [[nodiscard]] RunWork work() const;
   void save(const Retention& retention);
@@ -117,7 +124,10 @@ private:
   void say_unsaved(int64_t step, const Error& error);
 
   /// The save that is in flight, if there is one, is over and told.
-  void settle_saves() { tell(background_ ? background_->wait() : std::nullopt); }
+  void settle_saves() {
+    tell(background_ ? background_->wait() : std::nullopt);
+    tell_local(local_ ? local_->saves().wait() : std::nullopt);
+  }
 
   [[nodiscard]] Retention retention() const { return retention_of(session_->recipe.checkpoint); }
 
@@ -143,6 +153,8 @@ private:
   std::unique_ptr<DeviceStep> device_step_;     // null: LibTorch's operators compute
   std::unique_ptr<Meeting> meeting_;            // where ranks that save in the background meet
   std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
+  std::unique_ptr<Meeting> local_meeting_;      // where those of `local_` meet
+  std::unique_ptr<LocalSaves> local_;           // null: no checkpoints on the nodes
   std::unique_ptr<Prefetcher> data_;
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug
@@ -156,6 +168,8 @@ private:
   Profile profile_;
   std::optional<double> last_rate_{}; // learning rate of this start's newest step
   bool first_step_ = true;            // the next step is the first of this start
+  bool first_local_ = true;           // no local checkpoint of this start was told
+  int64_t local_step_ = -1;           // the local checkpoint that this start goes on from
   int64_t saved_step_ = -1;
   int64_t same_step_ = -1; // the last one after which copies of weights were the same
   int64_t evaluated_step_ = -1;

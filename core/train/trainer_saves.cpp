@@ -2,6 +2,8 @@
 
 #include "core/base/number_text.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/local_saving.hpp"
+#include "core/checkpoint/shared_read.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
@@ -67,11 +69,46 @@ void Trainer::start_from(const GivenWeights& given, std::vector<std::string>& no
 /// Weights and state of the newest checkpoint, on all ranks.
 std::optional<Progress>
 Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
-  auto saved = load_checkpoint(*format_, saves_, *weights_, notes, ranks_, accept);
+  auto saved = local_ ? load_local(notes, accept) : std::nullopt;
+  if (!saved) {
+    saved = load_checkpoint(*format_, saves_, *weights_, notes, ranks_, accept);
+  }
   if (saved) {
     share_weights();
   }
   return saved;
+}
+
+/// The newest local checkpoint, where it is newer than those of the run's folder and every node has its
+/// part, by itself or from another node.
+std::optional<Progress>
+Trainer::load_local(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
+  const auto durable = std::stoll(on_first(ranks_, [&] {
+    const auto steps = steps_of(*format_, saves_).value_or(std::vector<int64_t>());
+    return std::to_string(steps.empty() ? -1 : steps.front());
+  }));
+  std::optional<Progress> progress;
+  try {
+    const auto step = local_->recover(durable, [&](const std::string& text) {
+      notes.push_back("warning: " + text);
+    });
+    if (step) {
+      const LocalFormat format(*local_, *step);
+      const ReadBy by{local_->nodes().own(ranks_), machine_word() + format.place("").string()};
+      progress = load_checkpoint(format, format.place(""), *weights_, notes, ranks_, accept, by);
+      notes.push_back("the checkpoint of step " + std::to_string(*step) + " is a local one");
+      local_step_ = *step;
+      saved_step_ = durable;
+    }
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const Error& error) {
+    if (durable < 0) {
+      throw;
+    }
+    notes.push_back(std::string("warning: the local checkpoint is not used: ") + error.what());
+  }
+  return progress;
 }
 
 /// All ranks and the device have the parameters that were loaded.
@@ -91,8 +128,98 @@ void Trainer::count_on(const Progress& saved) {
 
 void Trainer::restore(const Progress& saved) {
   count_on(saved);
-  saved_step_ = evaluated_step_ = saved.step;
+  evaluated_step_ = saved.step;
+  saved_step_ = saved.step == local_step_ ? saved_step_ : saved.step; // `load_local` says it
   progress_.beginnings = saved.beginnings;
+}
+
+/// Frequent checkpoints on the nodes, where the recipe asks for them.
+void Trainer::open_local(bool is_new) {
+  const auto& checkpoint = session_->recipe.checkpoint;
+  if (checkpoint.local_interval == 0) {
+    return;
+  }
+  const Processes* processes = options_.processes;
+  const int64_t local_rank = processes != nullptr ? processes->world().local_rank : ranks_.rank;
+  Nodes nodes = nodes_of(ranks_, machine_word(), local_rank);
+  local_meeting_ = processes != nullptr ? processes->meeting("local saves") : nullptr;
+  LocalSaves::Terms terms{
+      .folder = local_folder(session_->recipe, saves_, nodes.node),
+      .copies = checkpoint.local_copies,
+      .layout = local_layout(session_->mesh, nodes)};
+  local_ = std::make_unique<LocalSaves>(
+      host_.storage(),
+      std::move(terms),
+      std::move(nodes),
+      ranks_,
+      local_meeting_ ? local_meeting_->ranks() : ranks_
+  );
+  (void)together(ranks_, [&] {
+    if (is_new) {
+      local_->clear();
+    }
+    return std::string();
+  });
+  local_->plan(slices_of(*weights_));
+}
+
+void Trainer::save_locally() {
+  tell_local(local_->saves().wait());
+  fetch_weights();
+  note_state();
+  const auto slices = slices_of(*weights_);
+  try {
+    local_->saves().begin({.step = progress_.step, .state = state_text(progress_), .slices = slices}
+    );
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const Error& error) {
+    tell_local(BackgroundSaves::Outcome{.step = progress_.step, .error = error});
+  }
+  const bool meets = session_->mesh.world() == 1 || local_meeting_; // ranks that are threads do not
+  if (!meets || !session_->recipe.checkpoint.async) {
+    tell_local(local_->saves().wait());
+  }
+}
+
+/// The run is finished, and its last checkpoint is in its folder.
+void Trainer::end_local() {
+  try {
+    (void)together(ranks_, [&] {
+      local_->clear();
+      return std::string();
+    });
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const Error& error) {
+    log_->line(std::string("warning: local checkpoints are not removed: ") + error.what());
+  }
+}
+
+/// The first one is told, and each that fails.
+void Trainer::tell_local(const std::optional<BackgroundSaves::Outcome>& saved) {
+  for (const auto& warning : saved ? saved->warnings : std::vector<std::string>()) {
+    log_->line("warning: " + warning);
+  }
+  if (saved && saved->error) {
+    const std::string text = "the local checkpoint of step " + std::to_string(saved->step) +
+                             " was not written: " + saved->error->what();
+    log_->line("warning: " + text);
+    note({.kind = "unsaved", .text = text});
+  } else if (saved && std::exchange(first_local_, false)) {
+    const auto& checkpoint = session_->recipe.checkpoint;
+    log_->line(formatted(
+        "step %6lld/%lld | saved locally in %s, as every %lld steps, with copies on %lld other nodes | "
+        "%.0f ms, then %.0f ms in the background",
+        static_cast<long long>(saved->step),
+        static_cast<long long>(iterations_),
+        checkpoint.local_dir.c_str(),
+        static_cast<long long>(checkpoint.local_interval),
+        static_cast<long long>(local_->copies()),
+        1e3 * saved->copy_seconds,
+        1e3 * saved->write_seconds
+    ));
+  }
 }
 
 /// Lets steps go on while checkpoints are written, where the recipe says so and there are some.

@@ -186,14 +186,17 @@ struct Recipe {
   };
 
   struct Checkpoint : PluginSection {
-    std::string dir{};      ///< their folder in the storage; "runs/NAME" unless given
-    bool automatic = false; ///< `auto`: a start goes on from what lies there, in whatever format
-    int64_t interval = 0;   ///< steps between checkpoints; 0 saves at the end only
-    int64_t keep = 0;       ///< newest checkpoints that stay; 0 keeps all
-    int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
-    int64_t keep_best = 0;  ///< checkpoints of the lowest validation losses stay, too; 0: none
-    double keep_for = 0;    ///< hours for which each stays, too; 0: none
-    double keep_per = 0;    ///< hours of each of which the first checkpoint stays, too; 0: none
+    std::string dir{};       ///< their folder in the storage; "runs/NAME" unless given
+    bool automatic = false;  ///< `auto`: a start goes on from what lies there, in whatever format
+    int64_t interval = 0;    ///< steps between checkpoints; 0 saves at the end only
+    int64_t keep = 0;        ///< newest checkpoints that stay; 0 keeps all
+    int64_t keep_every = 0;  ///< checkpoints of steps that this divides stay, too; 0: none
+    int64_t keep_best = 0;   ///< checkpoints of the lowest validation losses stay, too; 0: none
+    double keep_for = 0;     ///< hours for which each stays, too; 0: none
+    double keep_per = 0;     ///< hours of each of which the first checkpoint stays, too; 0: none
+    std::string local_dir{}; ///< folder of each node for its own part; empty: none
+    int64_t local_interval = 0; ///< steps between checkpoints there; 0: none
+    int64_t local_copies = 1;   ///< other nodes that keep a copy of a node's part
     bool save_at_end = true;
     bool async = true; ///< steps go on while a checkpoint is written
     std::string if_busy =

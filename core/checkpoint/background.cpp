@@ -46,15 +46,24 @@ write_copy(const BackgroundSaves::Write& write, CheckpointContents contents, con
 
 } // namespace
 
-BackgroundSaves::BackgroundSaves(Write write, Ranks ranks, Ranks meeting)
+BackgroundSaves::BackgroundSaves(Write write, Ranks ranks, Ranks meeting, Exchange exchange)
     : write_(std::move(write))
     , ranks_(std::move(ranks))
-    , meeting_(std::move(meeting)) {}
+    , meeting_(std::move(meeting))
+    , exchange_(std::move(exchange)) {}
 
 BackgroundSaves::~BackgroundSaves() = default; // a future of std::async waits for its thread
 
-void BackgroundSaves::plan(std::span<const Slice> slices) {
-  mine_ = slices_to_write(slices, ranks_);
+std::vector<Slice> BackgroundSaves::planned(std::span<const Slice> slices) const {
+  std::vector<Slice> planned;
+  for (const size_t i : mine_) {
+    planned.push_back(slices[i]);
+  }
+  return planned;
+}
+
+void BackgroundSaves::plan(std::span<const Slice> slices, const Ranks& sharing) {
+  mine_ = slices_to_write(slices, sharing);
   bytes_ = 0;
   for (const size_t i : mine_) {
     bytes_ += static_cast<int64_t>(slices[i].local.nbytes());
@@ -80,8 +89,12 @@ void BackgroundSaves::begin(const CheckpointContents& contents) {
     }
     return std::string();
   });
+  written_ = copies_;
+  if (exchange_) {
+    exchange_(written_);
+  }
   CheckpointContents copied = contents;
-  copied.slices = copies_;
+  copied.slices = written_;
   const double copy_seconds = seconds_since(begun);
   running_ = std::async(std::launch::async, [this, copied = std::move(copied), copy_seconds] {
     // Linux: of this thread alone. A core that both want is the training's.

@@ -4,7 +4,7 @@
 ///
 /// ```cpp
 /// mh::BackgroundSaves saves(write, ranks, meeting.ranks());
-/// saves.begin({.step = 10, .state = state.dump(), .slices = slices, .keep = 3});
+/// saves.begin({.step = 10, .state = state.dump(), .slices = slices});
 /// // steps change the slices
 /// if (const auto saved = saves.finished()) { }  // step 10, or why it is not there
 /// ```
@@ -26,6 +26,8 @@ class MH_API BackgroundSaves {
 public:
   /// Writes a checkpoint, whole or not at all; runs in the other thread.
   using Write = std::function<void(const CheckpointContents& contents, const Ranks& ranks)>;
+  /// Adds slices that others have copied, which are written, too; runs in `begin` on all ranks.
+  using Exchange = std::function<void(std::vector<Slice>& ret_copies)>;
 
   struct Outcome {
     int64_t step = 0;
@@ -37,7 +39,7 @@ public:
 
   /// `ranks`:    those that train, for `plan` and `begin`
   /// `meeting`:  the same ranks, for the other thread; it must outlive the object
-  BackgroundSaves(Write write, Ranks ranks, Ranks meeting);
+  BackgroundSaves(Write write, Ranks ranks, Ranks meeting, Exchange exchange = {});
   /// Waits for the save that is in flight.
   ~BackgroundSaves();
   BackgroundSaves(const BackgroundSaves&) = delete;
@@ -46,7 +48,13 @@ public:
   /// Decides which of the slices this rank copies and writes; every save has the same ones.
   ///
   /// Ranks:   all
-  void plan(std::span<const Slice> slices);
+  void plan(std::span<const Slice> slices) { plan(slices, ranks_); }
+
+  /// A slice that several of `sharing` hold is copied by one of them.
+  void plan(std::span<const Slice> slices, const Ranks& sharing);
+
+  /// The slices that this rank copies.
+  [[nodiscard]] std::vector<Slice> planned(std::span<const Slice> slices) const;
 
   /// Bytes of this rank's copy, held from the first save on: of the slices that several ranks hold,
   /// one has it.
@@ -67,8 +75,10 @@ public:
 private:
   Write write_;
   Ranks ranks_, meeting_;
-  std::vector<size_t> mine_;  // which slices this rank copies
-  std::vector<Slice> copies_; // copies of those, reused from save to save
+  Exchange exchange_;
+  std::vector<size_t> mine_;   // which slices this rank copies
+  std::vector<Slice> copies_;  // copies of those, reused from save to save
+  std::vector<Slice> written_; // and what others have copied
   int64_t bytes_ = 0;
   std::future<Outcome> running_; // the last member: its thread uses the others
 };

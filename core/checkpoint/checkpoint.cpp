@@ -41,12 +41,14 @@ struct Checkpoint::Need {
   Box box; ///< box in the global tensor
 };
 
-Checkpoint::Checkpoint(Storage& storage, Path directory)
+Checkpoint::Checkpoint(Storage& storage, Path directory, bool is_part)
     : storage_(storage)
     , directory_(std::move(directory))
+    , held_(hold_step(directory_, kManifestName))
     , manifest_(read_manifest(
           get_text(storage, directory_ / kManifestName, kLongestManifest),
-          (directory_ / kManifestName).string()
+          (directory_ / kManifestName).string(),
+          is_part
       )) {
   for (const StoredTensor& tensor : manifest_.tensors) {
     tensors_.push_back(
@@ -188,11 +190,20 @@ Checkpoint::needs(std::span<const Slice> slices, OtherDtype other) const {
       );
     }
     const StoredTensor* tensor = manifest_.find(slice.name);
+    int64_t found = 0;
     for (const Chunk& chunk : tensor->chunks) {
       Box box = Box{slice.offset, slice.local.sizes().vec()}.common({chunk.offset, chunk.shape});
       if (box.elements() > 0) {
+        found += box.elements();
         by_file[chunk.file][{tensor, &chunk}].push_back({&slice, std::move(box)});
       }
+    }
+    if (found != slice.local.numel()) {
+      refuse_misfit(
+          directory_,
+          of(slice.name) + ": " + std::to_string(found) + " of " +
+              std::to_string(slice.local.numel()) + " values are in this part of the checkpoint"
+      );
     }
   }
   return by_file;

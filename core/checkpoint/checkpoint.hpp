@@ -7,7 +7,6 @@
 /// mh::StepFolder folder(storage, "runs/a/checkpoints", mh::kManifestName, warn);
 /// folder.recover();
 /// mh::write_checkpoint(storage, folder, step, state, slices);
-/// folder.keep_last(3, mh::whole_checkpoint(storage));
 /// // later, on any layout:
 /// mh::Checkpoint(storage, folder.path(step)).load(slices);
 /// ```
@@ -34,6 +33,11 @@ namespace mh {
 [[nodiscard]] std::vector<size_t>
 slices_to_write(std::span<const Slice> slices, const Ranks& ranks);
 
+/// Writes a rank's slices into a step's folder, a file for each time that a name comes again, and
+/// returns what a manifest says of them.
+[[nodiscard]] Manifest
+write_part(Storage& storage, const Path& directory, std::span<const Slice> slices, int64_t rank);
+
 /// Writes and commits a checkpoint. A slice that several ranks hold is written by one of them. The
 /// state is rank 0's.
 ///
@@ -54,10 +58,11 @@ enum class OtherDtype : uint8_t { refuse, convert };
 
 class Checkpoint final : public CheckpointReader {
 public:
-  /// Reads the manifest.
+  /// Reads the manifest. A part of a checkpoint need not cover its tensors, but every slice that is
+  /// read.
   ///
   /// Throws:  mh::Error (exit code 5), as all functions do, naming the file and the tensor
-  Checkpoint(Storage& storage, Path directory);
+  Checkpoint(Storage& storage, Path directory, bool is_part = false);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
@@ -107,6 +112,7 @@ private:
 
   Storage& storage_;
   Path directory_;
+  std::optional<HeldFile> held_; // no other process removes what is read
   Manifest manifest_;
   std::vector<CheckpointTensor> tensors_;
   std::optional<TensorFile> open_;

@@ -60,6 +60,15 @@ void CheckpointFormat::write(const Path& folder, const CheckpointContents&, cons
   );
 }
 
+void CheckpointFormat::remove(const Path& folder, int64_t step) const {
+  throw Error(
+      "the checkpoint of step " + std::to_string(step) + " in " + folder.string() +
+          " stays: the format of a " + about() + " removes none",
+      "its plugin has no `remove`",
+      exit_code::data
+  );
+}
+
 [[noreturn]] void refuse_misfit(const Path& path, const std::string& why) {
   throw Error(
       path.string() + ": " + why,

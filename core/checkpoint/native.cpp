@@ -49,9 +49,10 @@ void NativeFormat::write(const Path& folder, const CheckpointContents& contents,
   });
   const auto state = nlohmann::json::parse(contents.state);
   write_checkpoint(storage_, steps, contents.step, state, contents.slices, ranks);
-  if (contents.keep > 0 && ranks.rank == 0) {
-    steps.keep_last(contents.keep, whole_checkpoint(storage_), contents.keep_every);
-  }
+}
+
+void NativeFormat::remove(const Path& folder, int64_t step) const {
+  steps_in(folder).remove(step);
 }
 
 } // namespace mh

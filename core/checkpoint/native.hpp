@@ -28,6 +28,7 @@ public:
   recover(const Path& folder, const std::function<void(const std::string&)>& warn) const override;
   void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
+  void remove(const Path& folder, int64_t step) const override;
 
 private:
   [[nodiscard]] StepFolder steps_in(const Path& folder, const StepFolder::Warn& warn = {}) const;

@@ -17,13 +17,13 @@ std::string key_of(const Slice& slice) {
 }
 
 /// Slices for one file each: a name only once per file.
-std::vector<std::vector<const Slice*>> files_of(const std::vector<const Slice*>& slices) {
+std::vector<std::vector<const Slice*>> files_of(std::span<const Slice> slices) {
   std::vector<std::vector<const Slice*>> files;
   std::map<std::string, size_t> seen;
-  for (const Slice* slice : slices) {
-    const size_t file = seen[slice->name]++;
+  for (const Slice& slice : slices) {
+    const size_t file = seen[slice.name]++;
     files.resize(std::max(files.size(), file + 1));
-    files[file].push_back(slice);
+    files[file].push_back(&slice);
   }
   return files;
 }
@@ -51,9 +51,10 @@ std::map<std::string, std::string> metadata_of(const std::vector<const Slice*>& 
   return {{"DCP_SHARDING_INFO", offsets.dump()}, {"DCP_VERSION", "1.0"}, {"format", "pt"}};
 }
 
-Manifest write_part(
-    Storage& storage, const Path& directory, const std::vector<const Slice*>& slices, int64_t rank
-) {
+} // namespace
+
+Manifest
+write_part(Storage& storage, const Path& directory, std::span<const Slice> slices, int64_t rank) {
   Manifest part;
   std::map<std::string, StoredTensor> by_name;
   const auto files = files_of(slices);
@@ -80,8 +81,6 @@ Manifest write_part(
   }
   return part;
 }
-
-} // namespace
 
 std::vector<size_t> slices_to_write(std::span<const Slice> slices, const Ranks& ranks) {
   const std::vector<std::string> lists = together(ranks, [slices] {
@@ -140,9 +139,9 @@ void write_checkpoint(
     const Path directory = together(ranks, [&]() -> std::string {
       return leads ? folder.begin(step).string() : "";
     })[0];
-    std::vector<const Slice*> mine;
+    std::vector<Slice> mine;
     for (const size_t i : slices_to_write(slices, ranks)) {
-      mine.push_back(&slices[i]);
+      mine.push_back(slices[i]);
     }
     const std::vector<std::string> parts = together(ranks, [&] {
       return manifest_text(write_part(storage, directory, mine, ranks.rank));

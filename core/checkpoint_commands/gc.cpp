@@ -4,6 +4,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/native.hpp"
+#include "core/checkpoint/retention.hpp"
 #include "core/checkpoint/run_folder.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 namespace mh {
@@ -36,7 +38,8 @@ struct Garbage {
   Path path;
   std::string why;
   uint64_t bytes = 0;
-  bool is_folder = true; ///< a step's folder; else a file
+  bool is_folder = true;        ///< a step's folder; else a file
+  std::optional<int64_t> old{}; ///< the step, which counts
 };
 
 /// Files of a step's folder that its manifest does not name.
@@ -57,24 +60,20 @@ void add_orphans(Storage& storage, const Path& folder, std::vector<Garbage>& ret
 std::vector<Garbage> garbage_of(
     Storage& storage,
     const StepFolder& steps,
-    const StepFolder::Verify& verify,
-    const Invocation& invocation,
+    const std::vector<int64_t>& old,
     const std::string& manifest
 ) {
-  constexpr int64_t kMost = 1'000'000'000'000;
-  const int64_t keep = number_option(invocation, "--keep", kMost, 1, kMost); // all unless given
-  const std::vector<int64_t> old =
-      steps.old_steps(keep, verify, number_option(invocation, "--keep-every", 0, 1, kMost));
   std::vector<Garbage> garbage;
   for (const FoundStep& found : steps.folders()) {
     const Path path = steps.root() / found.name;
+    const bool is_old = found.use == StepUse::counts && std::ranges::count(old, found.step) > 0;
     const std::string why = found.use == StepUse::unfinished ? "it is not complete"
                             : found.use == StepUse::replaced ? "its step was saved again"
-                            : std::find(old.begin(), old.end(), found.step) != old.end()
-                                ? "older than those that are kept"
-                                : "";
+                            : is_old                         ? "older than those that are kept"
+                                                             : "";
     if (!why.empty()) {
       garbage.push_back({path, why, bytes_below(storage, path)});
+      garbage.back().old = is_old ? std::optional(found.step) : std::nullopt;
     } else if (manifest == kManifestName) {
       try {
         add_orphans(storage, path, garbage);
@@ -106,14 +105,17 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   const DcpFormat dcp({}, {.storage = storage});
 
   struct Kind {
+    const CheckpointFormat& format;
     Path root;
     const char* manifest;
-    StepFolder::Verify verify;
   };
 
   const Kind kinds[] = {
-      {native.place(run), kManifestName, whole_checkpoint(storage)},
-      {run / kDcpSteps, kDcpMetadataName, whole_dcp(storage)}};
+      {native, native.place(run), kManifestName}, {dcp, run / kDcpSteps, kDcpMetadataName}};
+  constexpr int64_t kMost = 1'000'000'000'000;
+  const Retention retention{
+      .keep = number_option(invocation, "--keep", 0, 1, kMost), // all unless given
+      .every = number_option(invocation, "--keep-every", 0, 1, kMost)};
   const bool is_dry = invocation.has("--dry-run");
   uint64_t bytes = 0;
   size_t count = 0, folders = 0;
@@ -126,7 +128,12 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
     }
     ++folders;
     StepFolder steps(storage, kind.root, kind.manifest, warn);
-    for (const Garbage& one : garbage_of(storage, steps, kind.verify, invocation, kind.manifest)) {
+    const auto old = old_checkpoints(kind.format, run, retention, warn);
+    for (const Garbage& one : garbage_of(storage, steps, old, kind.manifest)) {
+      if (!is_dry && one.old && !steps.remove(*one.old)) {
+        warn(one.path.string() + " stays: another process reads it");
+        continue;
+      }
       if (!is_dry && one.is_folder) {
         storage.remove(one.path / kind.manifest); // first: it does not count from now on
         storage.remove_all(one.path);

@@ -152,8 +152,8 @@ end, and when SIGINT or SIGTERM stops it.
 A step folder counts once its manifest is there, which is written last: a crash or a full disk loses nothing that was there.
 It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
 and ends with the weights of a run that never stopped, bit for bit on the same machine. Steps go on while a checkpoint
-is written, but for the last one (`checkpoint.async`). `checkpoint.keep` limits how many stay, `checkpoint.keep_every` exempts
-some. `megahost checkpoint` lists, inspects, verifies, compares and exports them. Where the recipe has `run_dir`, that is the
+is written, but for the last one (`checkpoint.async`). `checkpoint.keep` limits how many stay, `keep_every`, `keep_best`,
+`keep_for` and `keep_per` exempt some. `checkpoint.local_dir` and `local_interval` keep more frequent ones on the nodes. `megahost checkpoint` lists, inspects, verifies, compares and exports them. Where the recipe has `run_dir`, that is the
 run folder, and `checkpoint.dir` holds the step folders alone: on another disk, or in an object store.
 
 Where there is no checkpoint `--resume` is refused; `--resume=auto` begins a new run then, for launchers and batch systems
@@ -165,7 +165,7 @@ precision. Each key that differs is named with both values. What may change: the
 decay and schedule (`lr_schedule.on_resume` says whose count), layout, recompute, batch.micro, device, guards, log and
 checkpoints; data files that have moved, if they hold the same. `megahost recipe explain RECIPE KEY` and `megahost plugins
 show NAME` say it of each field. `--allow-change KEY` (or a section) goes on all the same and notes it in the log; a new run
-with `--weights RUN` takes the weights alone. A tensor that has no place in the model is always refused.)";
+with `--weights RUN` takes the weights alone, and the recipe's section `load` says what else. A tensor that has no place in the model is always refused.)";
 
 constexpr const char* kLaunchers =
     R"(A run of several ranks is started by `--nproc`, or by any launcher; none of them needs a wrapper.

@@ -20,9 +20,7 @@
 #include "core/records/journal.hpp"
 #include "core/runs/run_copy.hpp"
 #include "core/runs/train_job.hpp"
-#include "core/train/automatic_start.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/given_weights.hpp"
 #include "core/train/session.hpp"
 #include "core/train/train.hpp"
 #include "megahost/error.hpp"
@@ -75,6 +73,19 @@ std::vector<Layer> option_layers(const Invocation& invocation, const Value& reci
   }
   add("--log-format", "log", "format", invocation.value("--log-format"));
   add("--deterministic", "train", "deterministic", true);
+  add("--weights", "load", "from", invocation.value("--weights"));
+  add("--weights-format", "load", "format", invocation.value("--weights-format"));
+  const Value* from = recipe.find_path("load.from");
+  if (const auto step = weights_wanted(invocation).step) {
+    if (!invocation.has("--weights") && from == nullptr && !said("load.from")) {
+      throw Error(
+          "--step says which of a run's checkpoints --weights takes, and --weights is not given",
+          "a run that goes on takes its newest one; to branch off an earlier one, begin a new run "
+          "with --weights DIR --step N"
+      );
+    }
+    add("--step", "load", "step", *step);
+  }
   return layers;
 }
 
@@ -106,7 +117,7 @@ Resume resume_of(const Invocation& invocation, const Recipe& recipe) {
     return Resume::if_any;
   }
   if (!invocation.has("--resume")) {
-    if (invocation.has("--allow-change") && !invocation.has("--weights")) {
+    if (invocation.has("--allow-change") && recipe.load.from.empty()) {
       throw Error(
           "--allow-change is for a run that goes on from a checkpoint, or starts from weights",
           "give --resume or --weights, too; a new run takes any recipe"
@@ -140,35 +151,13 @@ std::filesystem::path resumed_folder(const Invocation& invocation, const Recipe&
   return run_folder(recipe.run_folder(), /*resume=*/true, named);
 }
 
-/// The place of the checkpoints of a run that goes on.
-Path saves_of(const Invocation& invocation, const Recipe& recipe) {
-  return checkpoint_folder(recipe, resumed_folder(invocation, recipe));
-}
-
-/// The result of `automatic_weights`, the same on all ranks.
-std::string
-found_weights(const Recipe& recipe, const Path& saves, Host& host, const Processes* processes) {
-  std::string format = automatic_weights(recipe, saves, host);
-  if (processes != nullptr) {
-    processes->require_same({{"format of the weights in " + saves.string(), format}});
-  }
-  return format;
-}
-
 /// Refuses a run that cannot succeed before data are read and ranks are started.
 void require_folders(const Invocation& invocation, const Recipe& recipe, Host& host) {
-  if (invocation.has("--step") && !invocation.has("--weights")) {
-    throw Error(
-        "--step says which of a run's checkpoints --weights takes, and --weights is not given",
-        "a run that goes on takes its newest one; to branch off an earlier one, begin a new run with "
-        "--weights DIR --step N"
-    );
+  const Resume resume = resume_of(invocation, recipe);
+  if (!recipe.load.from.empty() && resume == Resume::no) {
+    (void)format_of(recipe.load.from, host, recipe.load.format);
   }
-  if (invocation.has("--weights")) {
-    const auto& folder = invocation.value("--weights");
-    (void)format_of(folder, host, invocation.value("--weights-format"));
-  }
-  if (resume_of(invocation, recipe) == Resume::yes) {
+  if (resume == Resume::yes) {
     const auto folder = resumed_folder(invocation, recipe);
     if (!std::filesystem::exists(folder)) {
       const auto format = checkpoint_format(recipe, host);
@@ -412,19 +401,6 @@ int command_run(const Invocation& invocation, Host& host) {
                          Session& session, Weights& weights, Host& plugins
                      ) { return program::device_step(given, session, weights, plugins); },
   };
-  const bool looks = recipe.checkpoint.automatic && !invocation.has("--weights");
-  const Path saves = looks ? saves_of(invocation, recipe) : Path();
-  const std::string found = looks ? found_weights(recipe, saves, host, processes.get()) : "";
-  if (invocation.has("--weights") || !found.empty()) {
-    options.weights = [&](Session& session) {
-      WeightsWanted wanted = weights_wanted(invocation);
-      wanted.format = found.empty() ? wanted.format : found;
-      const std::filesystem::path folder =
-          found.empty() ? invocation.value("--weights") : saves.string();
-      return load_weights(folder, session, host, wanted).description +
-             (found.empty() ? "" : " (checkpoint.auto, format " + found + ")");
-    };
-  }
   const auto trained = [&] {
     try {
       return train(recipe, host, options, output);

@@ -28,6 +28,7 @@ constexpr uint64_t kLongestMetadata = uint64_t{1} << 30;
 DcpFolder::DcpFolder(Storage& storage, Path directory)
     : storage_(storage)
     , directory_(std::move(directory))
+    , held_(hold_step(directory_, kDcpMetadataName))
     , metadata_(read_dcp_metadata(
           get_text(storage, directory_ / kDcpMetadataName, kLongestMetadata),
           (directory_ / kDcpMetadataName).string()

@@ -64,6 +64,7 @@ private:
 
   Storage& storage_;
   Path directory_;
+  std::optional<HeldFile> held_; // no other process removes what is read
   DcpMetadata metadata_;
   std::vector<CheckpointTensor> tensors_; // in the order of the metadata's
   std::string state_;
@@ -96,15 +97,13 @@ public:
   recover(const Path& folder, const std::function<void(const std::string&)>& warn) const override;
   void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
+  void remove(const Path& folder, int64_t step) const override;
 
 private:
   [[nodiscard]] StepFolder steps_in(const Path& folder, const StepFolder::Warn& warn = {}) const;
 
   Storage& storage_;
 };
-
-/// For `StepFolder`: passes a folder of which every byte is as it was written.
-[[nodiscard]] StepFolder::Verify whole_dcp(Storage& storage);
 
 /// The place of an outline's values in a tensor of the folder.
 struct DcpBox {

@@ -155,15 +155,6 @@ WrittenPart write_dcp_part(
 
 } // namespace
 
-StepFolder::Verify whole_dcp(Storage& storage) {
-  return [&storage](const Path& directory) {
-    const Verification found = DcpFolder(storage, directory).verify([](uint64_t) {});
-    if (!found.damages.empty()) {
-      throw Error(found.damages.front(), "the checkpoint is damaged", exit_code::data);
-    }
-  };
-}
-
 void DcpFormat::write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks)
     const {
   const at::NoGradGuard no_grad;
@@ -196,9 +187,10 @@ void DcpFormat::write(const Path& folder, const CheckpointContents& contents, co
     }
     throw;
   }
-  if (contents.keep > 0 && leads) {
-    steps.keep_last(contents.keep, whole_dcp(storage_), contents.keep_every);
-  }
+}
+
+void DcpFormat::remove(const Path& folder, int64_t step) const {
+  steps_in(folder).remove(step);
 }
 
 uint64_t write_dcp_tensors(

@@ -257,7 +257,7 @@ Manifest read_manifest(std::string_view text, const std::string& file, bool is_p
   return manifest;
 }
 
-Manifest merge_manifests(std::vector<Manifest> parts) {
+Manifest merge_manifests(std::vector<Manifest> parts, bool whole) {
   MH_ASSERT(!parts.empty(), "no part of a manifest");
   Manifest merged{parts[0].step, std::move(parts[0].state), {}, {}};
   std::map<std::string, StoredTensor> tensors;
@@ -277,7 +277,7 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
     }
   }
   for (auto& [name, tensor] : tensors) {
-    if (const std::string problem = cover_problem(tensor); !problem.empty()) {
+    if (const std::string problem = cover_problem(tensor); whole && !problem.empty()) {
       throw Error("checkpoint: tensor " + printable(name) + ": " + problem);
     }
     merged.tensors.push_back(std::move(tensor));

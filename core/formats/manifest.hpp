@@ -75,8 +75,8 @@ read_manifest(std::string_view text, const std::string& file, bool is_part = fal
 ///
 /// Throws:  mh::Error if the parts disagree about a tensor's shape or dtype, or if their chunks
 /// together
-///          do not cover a tensor exactly
-[[nodiscard]] Manifest merge_manifests(std::vector<Manifest> parts);
+///          do not cover a tensor exactly, unless they are not the `whole`
+[[nodiscard]] Manifest merge_manifests(std::vector<Manifest> parts, bool whole = true);
 
 /// Why the chunks do not cover the tensor exactly; "" if they do.
 [[nodiscard]] std::string cover_problem(const StoredTensor& tensor);

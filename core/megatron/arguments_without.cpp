@@ -115,7 +115,7 @@ constexpr MegatronArguments kWithout[] = {
      "ckpt-* no-ckpt-* dist-ckpt-* distrib-optim-fully-reshardable-mem-efficient async-ckpt-* async-strategy "
      "use-persistent-ckpt-worker auto-detect-ckpt-format verify-integrity "
      "persistent-save-interval no-save-tokenizer-assets"},
-    {nothing, "checkpoints are in one place", "non-persistent-* replication replication-*"},
+    {nothing, "checkpoint.local_dir, local_interval and local_copies", "non-persistent-* replication replication-*"},
     {nothing, "megahost run --resume, --weights DIR and --step N",
      "override-ckpt-iteration exit-on-missing-checkpoint use-mp-args-from-checkpoint-args "
      "no-use-tokenizer-model-from-checkpoint-args no-initialization"},

@@ -22,6 +22,7 @@ public:
     if (facts_.trains) {
       training_share();
       evaluation();
+      best_checkpoints();
     }
     rewinds("guards.nan");
     rewinds("guards.spike");
@@ -171,6 +172,17 @@ private:
           "train.eval_interval asks for evaluation but the validation share of data.split " +
               to_text(*split) + " is 0",
           "give data.split a second share above 0, or set train.eval_interval to 0"
+      );
+    }
+  }
+
+  void best_checkpoints() {
+    if (sound({"checkpoint.keep_best", "train.eval_interval"}) &&
+        integer("checkpoint.keep_best") > 0 && integer("train.eval_interval") == 0) {
+      report(
+          {"checkpoint.keep_best", "train.eval_interval"},
+          "checkpoint.keep_best goes by validation losses, but train.eval_interval 0 makes none",
+          "set train.eval_interval to a divisor of checkpoint.interval"
       );
     }
   }

@@ -22,15 +22,6 @@ fs::path folder_of(const SourcePtr& source) {
   return kept ? fs::path() : file.parent_path();
 }
 
-/// A path as it is seen from the working directory, if it lies in that.
-std::string seen_from_here(const std::string& path) {
-  std::error_code ignored;
-  const fs::path here = fs::current_path(ignored);
-  const std::string inside =
-      scheme_of(path) ? "" : fs::path(path).lexically_relative(here).string();
-  return inside.empty() || inside == "." || inside.starts_with("..") ? path : inside;
-}
-
 } // namespace
 
 Value absolute_path(const Value& path) {
@@ -42,6 +33,14 @@ Value absolute_path(const Value& path) {
   Value absolute = fs::absolute(file).lexically_normal().string();
   absolute.origin = path.origin;
   return absolute;
+}
+
+std::string seen_from_here(const std::string& path) {
+  std::error_code ignored;
+  const fs::path here = fs::current_path(ignored);
+  const std::string inside =
+      scheme_of(path) ? "" : fs::path(path).lexically_relative(here).string();
+  return inside.empty() || inside == "." || inside.starts_with("..") ? path : inside;
 }
 
 RunPlaces run_places(const Value& tree) {

@@ -34,6 +34,9 @@ struct RunPlaces {
   std::optional<std::string> run; ///< the run's folder, where checkpoints lie elsewhere
 };
 
+/// A path as it is seen from the working directory, if it lies in that.
+[[nodiscard]] std::string seen_from_here(const std::string& path);
+
 /// The places that a complete recipe's `checkpoint.dir` and `run_dir` name.
 [[nodiscard]] RunPlaces run_places(const Value& tree);
 

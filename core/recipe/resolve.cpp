@@ -539,6 +539,8 @@ private:
     RunPlaces places = run_places(tree_);
     recipe.checkpoint.dir = std::move(places.checkpoints);
     recipe.run_dir = std::move(places.run);
+    recipe.load = read_core(load_fields(), "load");
+    recipe.load.from = seen_from_here(recipe.load.from);
     recipe.comm = read_core(comm_fields(), "comm");
     recipe.log = read_core(log_fields(), "log");
     recipe.tree = tree_;

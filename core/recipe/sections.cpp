@@ -89,6 +89,55 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
     )
         .at_least(0)
         .unit("steps");
+    f.add(
+         "keep_best",
+         &Checkpoint::keep_best,
+         "checkpoints with the lowest validation losses stay in addition, of those that were "
+         "evaluated at their step; 0: none do"
+    )
+        .at_least(0);
+    f.add(
+         "keep_for",
+         &Checkpoint::keep_for,
+         "how long each checkpoint stays in addition to the newest; 0: none does"
+    )
+        .at_least(0)
+        .unit("hours");
+    f.add(
+         "keep_per",
+         &Checkpoint::keep_per,
+         "the first checkpoint of each span of so many hours stays in addition to the newest; 0: "
+         "none does"
+    )
+        .at_least(0)
+        .unit("hours");
+    f.add(
+         "local_dir",
+         &Checkpoint::local_dir,
+         "folder on a disk of each node, or in its memory (/dev/shm), for frequent checkpoints; {node} "
+         "in it is the node's number"
+    )
+        .path();
+    f.add(
+         "local_interval",
+         &Checkpoint::local_interval,
+         "steps between checkpoints in local_dir, of which the newest stays; a run goes on from it "
+         "where it is newer than those in `dir`, and whole; 0: none"
+    )
+        .at_least(0)
+        .unit("steps");
+    f.add(
+         "local_copies",
+         &Checkpoint::local_copies,
+         "other nodes that keep a copy of each node's part of a local checkpoint: so many nodes may "
+         "lose theirs"
+    )
+        .at_least(0);
+    f.check("local_interval", [](const Checkpoint& checkpoint) {
+      return checkpoint.local_interval > 0 && checkpoint.local_dir.empty()
+                 ? "checkpoints are asked for, and no local_dir for them"
+                 : "";
+    });
     f.add("save_at_end", &Checkpoint::save_at_end, "save when the run ends");
     f.add(
         "async",
@@ -102,6 +151,85 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
          "with async, what a save does while the one before is still being written"
     )
         .one_of({"wait", "skip"});
+    return f;
+  }();
+  return fields;
+}
+
+namespace {
+
+/// Empty, or a sentence on a value of `load.match` that is none.
+std::string wrong_match(const std::map<std::string, Value>& match) {
+  for (const auto& [pattern, value] : match) {
+    if (!value.is_boolean() && !value.is_string()) {
+      return to_text(pattern) + " is " + describe(value.type()) +
+             ", expected a pattern of names in the checkpoint, true or false";
+    }
+    if (value.is_string() &&
+        std::ranges::count(value.as_string(), '*') != std::ranges::count(pattern, '*')) {
+      return to_text(pattern) + " is " + to_text(value) +
+             ", expected as many * in it: each stands for the same characters";
+    }
+  }
+  return "";
+}
+
+} // namespace
+
+const Fields<Recipe::Load>& load_fields() {
+  using Load = Recipe::Load;
+  static const Fields<Load> fields = [] {
+    Fields<Load> f;
+    f.add(
+         "from",
+         &Load::from,
+         "what a new run starts from: a run, or another program's weights (--weights); a run that "
+         "goes on has its own checkpoints"
+    )
+        .path();
+    f.add(
+         "step", &Load::step, "its checkpoint of this step; else the newest that is whole (--step)"
+    )
+        .at_least(0)
+        .unit("steps");
+    f.add(
+        "format",
+        &Load::format,
+        "format of `from`, where several know the folder (--weights-format)"
+    );
+    f.add(
+        "optimizer",
+        &Load::optimizer,
+        "take the optimizer's state and its number of updates, too; false: it begins anew"
+    );
+    f.add(
+        "progress",
+        &Load::progress,
+        "count steps on from the checkpoint's, and with them learning rate, loss scale and guards; "
+        "false: from 0"
+    );
+    f.add(
+        "rng", &Load::rng, "random numbers go on from the checkpoint's; false: the recipe's anew"
+    );
+    f.add("data", &Load::data, "data go on from the checkpoint's position; false: from the start");
+    f.add(
+        "strict",
+        &Load::strict,
+        "every tensor of the model must be in the checkpoint, and every one there must have its "
+        "place; false: those that are in both are taken, the rest is said"
+    );
+    f.add(
+        "match",
+        &Load::match,
+        "by pattern of names (* for any characters): the name in the checkpoint, true to take the "
+        "same one, false to leave initial values; of several that fit the longest counts"
+    );
+    f.check("match", [](const Load& load) { return wrong_match(load.match); });
+    f.check("from", [](const Load& load) {
+      const bool asks = load.step || !load.format.empty() || load.optimizer || load.progress ||
+                        load.rng || load.data || !load.strict || !load.match.empty();
+      return load.from.empty() && asks ? "it is not given, and other keys of `load` are" : "";
+    });
     return f;
   }();
   return fields;
@@ -136,6 +264,12 @@ const Fields<Recipe::Log>& log_fields() {
     f.add("tensorboard", &Log::tensorboard, "event files for TensorBoard in the run folder");
     f.add("num_zeros", &Log::num_zeros, "counts the zeros among the gradients of each step");
     f.add("params_norm", &Log::params_norm, "L2 norm of the weights after each step");
+    f.add(
+        "progress",
+        &Log::progress,
+        "progress.txt in the run folder, as Megatron-LM's --log-progress: a line at each start and "
+        "checkpoint with job, ranks, FLOPs, tokens and throughput so far"
+    );
     return f;
   }();
   return fields;
@@ -269,6 +403,9 @@ const Schema& declared(std::string_view section) {
   if (section == "checkpoint") {
     return checkpoint_fields().schema();
   }
+  if (section == "load") {
+    return load_fields().schema();
+  }
   if (section == "comm") {
     return comm_fields().schema();
   }
@@ -337,6 +474,7 @@ const std::vector<Section>& sections() {
       {"fp8", "scales of precision fp8", OnResume::same},
       {"guards", "what happens when a step's loss or gradients are no good"},
       {"checkpoint", "where and how often the run is saved"},
+      {"load", "what a new run takes of a checkpoint: weights, and what else is named"},
       {"comm", "how the ranks talk to one another"},
       {"log", "how often and in which form progress is printed"},
   };

@@ -54,6 +54,7 @@ struct TopLevel {
 [[nodiscard]] const Fields<Recipe::Fp8>& fp8_fields();
 [[nodiscard]] const Fields<Recipe::Guards>& guards_fields();
 [[nodiscard]] const Fields<Recipe::Checkpoint>& checkpoint_fields();
+[[nodiscard]] const Fields<Recipe::Load>& load_fields();
 [[nodiscard]] const Fields<Recipe::Comm>& comm_fields();
 [[nodiscard]] const Fields<Recipe::Log>& log_fields();
 [[nodiscard]] const Fields<Recipe::Model>& model_fields();

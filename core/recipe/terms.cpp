@@ -197,6 +197,8 @@ constexpr ForeignTerm kTerms[] = {
     {"min_lr_factor", "lr_schedule.min_lr"},
     {"checkpoint.folder", "checkpoint.dir"},
     {"keep_latest_k", "checkpoint.keep"},
+    {"initial_load_path", "load.from"},
+    {"checkpoint.load_step", "load.step"},
     {"activation_checkpoint.mode", "recompute.use"},
     {"metrics.log_freq", "log.interval"},
     {"metrics.enable_tensorboard", "log.tensorboard"},

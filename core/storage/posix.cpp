@@ -257,7 +257,8 @@ FileLock::~FileLock() {
 
 std::optional<HeldFile>
 HeldFile::take(const Path& path, As as, const std::function<void()>& waits) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const int access = as == As::shared ? O_RDONLY : O_RDWR;
+  const int descriptor = ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW);
   if (descriptor < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return std::nullopt;

@@ -196,27 +196,35 @@ void StepFolder::discard(const std::string& name) {
   storage_.remove_all(root_ / name);
 }
 
-std::vector<int64_t>
-StepFolder::old_steps(int64_t count, const Verify& verify, int64_t every) const {
-  std::vector<int64_t> old = steps();
-  old.erase(old.begin(), old.begin() + std::min<int64_t>(count, std::ssize(old)));
-  std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
-  if (!old.empty()) {
-    const std::optional<int64_t> whole = newest(verify);
-    std::erase_if(old, [whole](int64_t step) { return step == whole; });
+namespace {
+
+std::optional<HeldFile> held(const Path& manifest, HeldFile::As as, bool& ret_free) {
+  try {
+    auto file = HeldFile::take(manifest, as);
+    std::error_code ignored;
+    ret_free = file || !std::filesystem::exists(manifest, ignored);
+    return file;
+  } catch (const StorageError&) { // a disk without locks, or one that may only be read
+    ret_free = true;
+    return std::nullopt;
   }
-  return old;
 }
 
-void StepFolder::keep_last(int64_t count, const Verify& verify, int64_t every) {
-  MH_ASSERT(count >= 1, "retention keeps at least one checkpoint");
-  try {
-    for (const int64_t step : old_steps(count, verify, every)) {
-      discard(path(step).filename());
-    }
-  } catch (const Error& error) {
-    warn_(std::string("old checkpoints are not removed: ") + error.what());
+} // namespace
+
+std::optional<HeldFile> hold_step(const Path& directory, const std::string& manifest) {
+  bool ignored = true;
+  return held(directory / manifest, HeldFile::As::shared, ignored);
+}
+
+bool StepFolder::remove(int64_t step) {
+  const Path directory = path(step);
+  bool free = true;
+  const auto alone = held(directory / manifest_, HeldFile::As::if_free, free);
+  if (free) {
+    discard(directory.filename());
   }
+  return free;
 }
 
 } // namespace mh

@@ -13,12 +13,13 @@
 /// const mh::Path directory = folder.begin(1000);
 /// // put objects into `directory`, new ones each
 /// folder.commit(1000, manifest);
-/// folder.keep_last(3, verify);
+/// folder.remove(500);
 /// ```
 ///
 /// A folder is written once, its manifest last, and removed manifest first: no object ever changes,
 /// so that the same holds on a disk and in an object store.
 
+#include "core/storage/file_lock.hpp"
 #include "megahost/storage.hpp"
 
 #include <functional>
@@ -80,15 +81,10 @@ public:
   /// Gives up after `begin`: removes the folder as far as possible.
   void abandon(int64_t step) noexcept;
 
-  /// All but the newest `count` steps, those that `every` divides (0: none), and the newest that
-  /// `verify` lets pass.
+  /// Removes a step, unless another process reads it on this disk (`hold_step`).
   ///
-  /// Throws:  mh::Error (exit code 5) if none passes
-  [[nodiscard]] std::vector<int64_t>
-  old_steps(int64_t count, const Verify& verify, int64_t every = 0) const;
-
-  /// Removes `old_steps`; nothing if none passes. Failures are warned of.
-  void keep_last(int64_t count, const Verify& verify, int64_t every = 0);
+  /// Returns: whether it is gone
+  bool remove(int64_t step);
 
 private:
   void discard(const std::string& name);
@@ -103,6 +99,10 @@ private:
 /// Throws what a commit below `root` would where the storage is only read, before a run has worked
 /// for hours. Nothing is written.
 void require_commits(Storage& storage, const Path& root);
+
+/// Keeps a step's folder on a disk from being removed by `StepFolder::remove` while the result lives;
+/// nothing where that cannot be: in an object store, on a disk that has no locks.
+[[nodiscard]] std::optional<HeldFile> hold_step(const Path& directory, const std::string& manifest);
 
 /// The newest of `steps` that `verify` lets pass, as StepFolder::newest. `root` is where they are.
 [[nodiscard]] std::optional<int64_t> newest_step(

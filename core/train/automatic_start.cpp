@@ -1,6 +1,8 @@
 #include "core/train/automatic_start.hpp"
 
 #include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/run_folder.hpp"
+#include "core/mesh/meeting.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/train/checkpointing.hpp"
 
@@ -8,12 +10,10 @@
 
 namespace mh {
 
-std::string automatic_weights(const Recipe& recipe, const Path& folder, Host& host) {
-  const auto own = checkpoint_format(recipe, host);
-  const auto saved = steps_of(*own, folder);
-  if (saved && !saved->empty()) {
-    return "";
-  }
+namespace {
+
+/// The format of the weights of another program in a folder; empty if there are none.
+std::string automatic_format(const Recipe& recipe, const Path& folder, Host& host) {
   const auto found = find_format(folder, host);
   if (!found) {
     return "";
@@ -35,6 +35,37 @@ std::string automatic_weights(const Recipe& recipe, const Path& folder, Host& ho
     );
   }
   return found->name;
+}
+
+constexpr const char* kOwn = "its own";
+
+} // namespace
+
+Recipe::Load load_of(const Recipe& recipe, Host& host, const TrainOptions& options) {
+  const bool automatic = recipe.checkpoint.automatic && recipe.load.from.empty();
+  if (options.resume == Resume::no || (recipe.load.from.empty() && !automatic)) {
+    return recipe.load;
+  }
+  const auto meeting = options.processes != nullptr ? options.processes->meeting("load") : nullptr;
+  const bool named = options.resume == Resume::yes && options.folder_named;
+  const Path folder =
+      checkpoint_folder(recipe, run_folder(recipe.run_folder(), /*resume=*/true, named));
+  const std::string found = on_first(meeting ? meeting->ranks() : Ranks(), [&] {
+    const auto own = checkpoint_format(recipe, host);
+    const auto saved = steps_of(*own, folder);
+    return saved && !saved->empty() ? kOwn
+           : automatic              ? automatic_format(recipe, folder, host)
+                                    : std::string();
+  });
+  if (found == kOwn) {
+    return {};
+  }
+  Recipe::Load load = recipe.load;
+  if (!found.empty()) {
+    load.from = folder.string();
+    load.format = found;
+  }
+  return load;
 }
 
 } // namespace mh

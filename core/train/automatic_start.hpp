@@ -1,20 +1,19 @@
 #pragma once
-/// checkpoint.auto: what a start goes on from.
+/// The checkpoint of another run or program that a start loads: `load`, checkpoint.auto.
 
-#include "megahost/checkpoint_format.hpp"
+#include "core/train/train.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
-#include <string>
-
 namespace mh {
 
-/// The format of the weights in a folder where the run has no checkpoint of its own: another
-/// program's newest whole checkpoint. Empty: the run has one there, or nothing is there, so that it
-/// starts as with --resume=auto.
+/// The recipe's `load`; nothing where the run goes on from a checkpoint of its own. With
+/// checkpoint.auto, and nothing else named, another program's newest whole checkpoint in the folder
+/// of the run's.
 ///
 /// Throws:  mh::Error (exit code 5): several formats know the folder; megahost has saved a run there
 ///          in another format than the recipe's
-[[nodiscard]] std::string automatic_weights(const Recipe& recipe, const Path& folder, Host& host);
+/// Ranks:   all; rank 0 looks
+[[nodiscard]] Recipe::Load load_of(const Recipe& recipe, Host& host, const TrainOptions& options);
 
 } // namespace mh

@@ -42,8 +42,35 @@ GuardState guards_from(const nlohmann::json& json, const std::string& where) {
   return guards;
 }
 
+nlohmann::json to_json(const Beginnings& beginnings) {
+  nlohmann::json json{
+      {"random", beginnings.random},
+      {"samples", beginnings.samples},
+      {"updates", beginnings.updates}};
+  if (beginnings.seed) {
+    json["seed"] = *beginnings.seed;
+  }
+  return json;
+}
+
+/// A number of either sign.
+int64_t signed_member(const nlohmann::json& json, const char* key, const std::string& where) {
+  return json_member(json, key, where).get<int64_t>();
+}
+
+Beginnings beginnings_from(const nlohmann::json& json, const std::string& where) {
+  Beginnings beginnings{
+      .random = signed_member(json, "random", where),
+      .samples = signed_member(json, "samples", where),
+      .updates = signed_member(json, "updates", where)};
+  if (json.contains("seed")) {
+    beginnings.seed = signed_member(json, "seed", where);
+  }
+  return beginnings;
+}
+
 nlohmann::json to_json(const Progress& progress) {
-  return {
+  nlohmann::json json{
       {"step", progress.step},
       {"samples", progress.samples},
       {"tokens", progress.tokens},
@@ -55,6 +82,16 @@ nlohmann::json to_json(const Progress& progress) {
       {"schedule", progress.schedule},
       {"sections", progress.sections},
       {"data", progress.data}};
+  if (progress.time > 0) {
+    json["time"] = progress.time;
+  }
+  if (progress.validation_loss) {
+    json["validation_loss"] = *progress.validation_loss;
+  }
+  if (progress.beginnings != Beginnings()) {
+    json["beginnings"] = to_json(progress.beginnings);
+  }
+  return json;
 }
 
 Progress from_json(const nlohmann::json& json, const std::string& where) {
@@ -68,6 +105,9 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
   progress.schedule = json.contains("schedule") ? json_string(json, "schedule", where) : "";
   if (const auto guards = json.find("guards"); guards != json.end()) { // older checkpoints: none
     progress.guards = guards_from(*guards, where);
+  }
+  if (const auto beginnings = json.find("beginnings"); beginnings != json.end()) {
+    progress.beginnings = beginnings_from(*beginnings, where);
   }
   progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
   progress.data = json.contains("data") ? json_string(json, "data", where) : "";
@@ -91,6 +131,10 @@ std::vector<Slice> slices_of(const Weights& weights) {
 
 std::string state_text(const Progress& progress) {
   return to_json(progress).dump();
+}
+
+Progress read_state(const std::string& text, const std::string& where) {
+  return from_json(parse_json(text, where), where);
 }
 
 void require_all_used(const Progress& saved, const TensorFit& fit) {
@@ -137,6 +181,19 @@ StepFolder::Warn noted_in(std::vector<std::string>& notes) {
 
 } // namespace
 
+void write_and_retain(
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const CheckpointContents& contents,
+    const Retention& retention,
+    const Ranks& ranks
+) {
+  in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
+  if (ranks.rank == 0) {
+    remove_old_checkpoints(format, run, retention, contents.warn);
+  }
+}
+
 void save_checkpoint(
     const CheckpointFormat& format,
     const std::filesystem::path& run,
@@ -151,10 +208,8 @@ void save_checkpoint(
       .step = progress.step,
       .state = state_text(progress),
       .slices = written,
-      .keep = retention.keep,
-      .keep_every = retention.every,
       .warn = noted_in(notes)};
-  in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
+  write_and_retain(format, run, contents, retention, ranks);
 }
 
 std::optional<Progress> load_checkpoint(
@@ -163,8 +218,11 @@ std::optional<Progress> load_checkpoint(
     Weights& weights,
     std::vector<std::string>& notes,
     const Ranks& ranks,
-    const AcceptCheckpoint& accept
+    const AcceptCheckpoint& accept,
+    const std::optional<ReadBy>& by
 ) {
+  const Ranks& readers = by ? by->node : ranks;
+  const std::string machine = by ? by->machine : machine_word();
   const auto wanted = slices_of(weights);
   std::optional<Progress> progress;
   std::unique_ptr<CheckpointReader> saved;
@@ -174,7 +232,7 @@ std::optional<Progress> load_checkpoint(
       .judge =
           [&] {
             const TensorFit fit{
-                unused_tensors(*saved, wanted, ranks), misfit_tensors(*saved, wanted, ranks)};
+                unused_tensors(*saved, wanted, readers), misfit_tensors(*saved, wanted, readers)};
             together(ranks, [&] {
               const std::string where = saved->path().string();
               if (saved->state().empty()) {
@@ -184,7 +242,7 @@ std::optional<Progress> load_checkpoint(
                     exit_code::data
                 );
               }
-              progress = from_json(parse_json(saved->state(), where), where);
+              progress = read_state(saved->state(), where);
               accept(*progress, fit);
               // Any dtype will do: optimizer.state_dtype may have changed.
               for (const Slice& slice : wanted) {
@@ -193,7 +251,10 @@ std::optional<Progress> load_checkpoint(
               return std::string();
             });
           },
-      .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
+      .load =
+          [&] {
+            in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks, machine); });
+          }};
   const auto steps = steps_of(format, run);
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks

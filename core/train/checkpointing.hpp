@@ -1,6 +1,7 @@
 #pragma once
 /// The state that a run needs to continue as if it had never stopped.
 
+#include "core/checkpoint/retention.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/guards.hpp"
 #include "megahost/checkpoint_format.hpp"
@@ -18,6 +19,17 @@
 
 namespace mh {
 
+/// The distance of a run's random numbers, data and updates from its own counts, where it took those
+/// of another's checkpoint, or began them anew while it counts steps on (`load`).
+struct Beginnings {
+  std::optional<int64_t> seed{}; ///< the checkpoint's; else the recipe's
+  int64_t random = 0;            ///< step 1 has the random numbers of step `random` + 1
+  int64_t samples = 0;           ///< sample 0 is the data's sample `samples`
+  int64_t updates = 0;           ///< updates of the optimizer's state before the run's first
+
+  [[nodiscard]] bool operator==(const Beginnings&) const = default;
+};
+
 /// The part of a run's state that is no tensor.
 struct Progress {
   int64_t step = 0;    ///< completed, skipped ones included
@@ -27,6 +39,9 @@ struct Progress {
   int64_t threads = 0;
   std::string cpu_level;
   GuardState guards{};
+  Beginnings beginnings{};
+  double time = 0;                             ///< seconds since 1970 at which it was saved
+  std::optional<double> validation_loss{};     ///< the weights' own, where they were evaluated
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
   std::string schedule;                        ///< UpdateSchedule::text()
   std::map<std::string, std::string> sections; ///< sections of the recipe, see `section_texts`
@@ -57,14 +72,19 @@ void require_checkpoint(
     const std::function<std::string()>& help = {}
 );
 
-/// The checkpoints that stay when one is written.
-struct Retention {
-  int64_t keep = 0;  ///< the newest; 0: all
-  int64_t every = 0; ///< and those of steps that this divides; 0: none
-};
+/// Writes a checkpoint, whole or not at all, and removes those that need not stay.
+///
+/// Throws:  as save_checkpoint
+/// Ranks:   all
+void write_and_retain(
+    const CheckpointFormat& format,
+    const std::filesystem::path& run,
+    const CheckpointContents& contents,
+    const Retention& retention,
+    const Ranks& ranks
+);
 
-/// Writes a checkpoint, whole or not at all, and removes those that need not stay. `notes` gets
-/// what went wrong afterwards.
+/// Writes a run's weights and state by it. `notes` gets what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
 /// Ranks:   all; each writes the slices that it alone is told to
@@ -84,6 +104,15 @@ void save_checkpoint(
 /// A run's state as a checkpoint keeps it.
 [[nodiscard]] std::string state_text(const Progress& progress);
 
+/// The opposite. `where` is the checkpoint, for messages.
+[[nodiscard]] Progress read_state(const std::string& text, const std::string& where);
+
+/// The ranks that one checkpoint is read by, where each node has its own.
+struct ReadBy {
+  Ranks node;          ///< ranks of this one's node
+  std::string machine; ///< the word of `read_together`
+};
+
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
 /// each newer one that was passed over. Each rank reads its own slices, once.
 ///
@@ -96,7 +125,8 @@ void save_checkpoint(
     Weights& weights,
     std::vector<std::string>& notes,
     const Ranks& ranks = {},
-    const AcceptCheckpoint& accept = require_all_used
+    const AcceptCheckpoint& accept = require_all_used,
+    const std::optional<ReadBy>& by = std::nullopt
 );
 
 /// Sentences about what may make the last bits differ from those of an uninterrupted run.

@@ -49,7 +49,7 @@ std::string command_line(
   std::string text = shell_word(options.program) + " " + command;
   const auto is_over = [&](const std::string& set) {
     const std::string key = set.substr(0, set.find('='));
-    return key == "train.exit_iters" ||
+    return key == "train.exit_iters" || key.starts_with("load.") || // a start loads once
            (elsewhere && (key == "checkpoint.dir" || key == "run_dir")) ||
            std::find(anew.begin(), anew.end(), key) != anew.end();
   };

@@ -6,6 +6,7 @@
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/model_from.hpp"
+#include "core/checkpoint/shared_read.hpp"
 #include "core/draw/report.hpp"
 #include "core/foreign/megatron_arguments.hpp"
 #include "core/model/plugin_call.hpp"
@@ -19,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -57,6 +59,11 @@ const Buffer* find_buffer(const ParameterStore& store, const std::string& name) 
 struct Filling {
   MappedSlices boxes;
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
+  /// The model's own names, on whatever rank: of what is loaded, and of what `match` or a checkpoint
+  /// that lacks them leaves at initial values.
+  std::set<std::string> loaded, initial;
+
+  void leave(const std::vector<std::string>& ours) { initial.insert(ours.begin(), ours.end()); }
 };
 
 OwnParts parameters_of(ParameterStore& store) {
@@ -167,9 +174,18 @@ Filling filling_by_map(
   const OwnParts into = wanted.into ? wanted.into : parameters_of(store);
   const FreshParts fresh(session);
   Filling filling;
-  for (const HfTensor& map : maps) {
-    const CheckpointTensor* theirs = saved.find(map.theirs);
+  for (HfTensor map : maps) {
+    const auto name = wanted.match.theirs(map.theirs, map.ours);
     const std::string away = elsewhere(store, map);
+    const CheckpointTensor* theirs = saved.find(name.value_or(map.theirs));
+    if (!name || (theirs == nullptr && !wanted.strict)) {
+      filling.leave(map.ours);
+      filling.used.push_back(theirs != nullptr ? theirs->name : "");
+      ret_lacking.push_back(away);
+      continue;
+    }
+    map.theirs = *name;
+    filling.loaded.insert(map.ours.begin(), map.ours.end());
     if (theirs == nullptr && is_packed(saved, map)) {
       filling.used.push_back(saved.find(map.theirs + "_blocks")->name);
       filling.used.push_back(saved.find(map.theirs + "_scales")->name);
@@ -320,25 +336,60 @@ private:
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };
 
-/// Reads tensors by the parameters' own names, but for those that upcycling makes.
-std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
-  std::vector<Slice> slices;
+/// A tensor that this rank asks a checkpoint for by the parameters' own names.
+struct AskedTensor {
+  Slice slice;
+  std::string of; ///< the parameter whose weights or state it is
+};
+
+std::vector<AskedTensor> asked_of(Session& session, const WeightsWanted& wanted) {
+  std::vector<AskedTensor> asked;
+  const auto add = [&](const std::string& name, const Piece& piece, const at::Tensor& value) {
+    asked.push_back({{name, piece.global_shape, piece.offset, value}, piece.name});
+  };
+  if (wanted.weights != nullptr) {
+    for (const Weights::Stored& stored : wanted.weights->stored()) {
+      add(stored.name, *stored.piece, stored.data);
+    }
+    return asked;
+  }
   for (Parameter& parameter : session.model->parameters().all()) {
     for (const Piece& piece : parameter.pieces) {
-      slices.push_back(
-          {piece.name,
-           piece.global_shape,
-           piece.offset,
-           parameter.view(parameter.value.detach(), piece)}
-      );
+      add(piece.name, piece, parameter.view(parameter.value.detach(), piece));
     }
   }
   for (const Buffer& buffer : session.model->parameters().buffers()) {
-    const Piece& piece = buffer.piece;
-    slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
+    add(buffer.piece.name, buffer.piece, buffer.value);
   }
-  std::erase_if(slices, [&](const Slice& slice) { return upcycling.makes(slice.name); });
-  return slices;
+  return asked;
+}
+
+/// The slices that fill them, by the checkpoint's names, but for those that upcycling makes.
+Filling filling_by_own_names(
+    const CheckpointReader& saved,
+    Session& session,
+    const WeightsWanted& wanted,
+    const std::optional<Upcycling>& upcycling
+) {
+  Filling filling;
+  for (AskedTensor& one : asked_of(session, wanted)) {
+    const bool is_weight = one.slice.name == one.of;
+    if (one.slice.local.numel() == 0 || (upcycling && upcycling->makes(one.slice.name))) {
+      continue;
+    }
+    const std::string before = one.slice.name.substr(0, one.slice.name.size() - one.of.size());
+    const auto theirs = wanted.match.theirs(one.of);
+    if (!theirs || (!wanted.strict && saved.find(before + *theirs) == nullptr)) {
+      filling.leave(is_weight ? std::vector{one.of} : std::vector<std::string>());
+      continue;
+    }
+    if (is_weight) {
+      filling.loaded.insert(one.of);
+    }
+    one.slice.name = before + *theirs;
+    filling.boxes.slices.push_back(std::move(one.slice));
+  }
+  return filling;
 }
 
 /// Fills a session's model from a checkpoint, in two steps: whether they belong together, and the
@@ -355,10 +406,15 @@ public:
       : folder_(folder)
       , wanted_(wanted)
       , allowed_(wanted.allow_change)
+      , partial_(!wanted.strict || !wanted.match.empty())
       , format_(format)
       , session_(session)
       , host_(host)
-      , ranks_(ranks_of(session.mesh.all())) {}
+      , ranks_(ranks_of(session.mesh.all())) {
+    if (!wanted.strict) { // what differs is said, and what does not fit in shape is refused
+      allowed_.insert(allowed_.end(), {"model", "tokenizer"});
+    }
+  }
 
   void open(std::optional<int64_t> step) {
     saved_ = in_plugin(format_, "open", [&] { return format_.open(folder_, step); });
@@ -369,6 +425,7 @@ public:
     const auto config = in_plugin(format_, "config", [&] { return format_.config(folder_); });
     upcycling_.reset();
     if (const TensorNames names = saved_->names(); names != TensorNames::own) {
+      require_no_state();
       const auto maps = mapping_of(*session_.architecture, names);
       std::vector<std::string> lacking;
       together(ranks_, [&] {
@@ -378,16 +435,21 @@ public:
         filling_ = filling_by_map(*saved_, session_, maps, wanted_, lacking);
         return std::string();
       });
+      judge_parts(maps);
       require_places();
       require_all_there(maps, names, lacking, ranks_);
       return;
     }
-    upcycling_.emplace(session_, *saved_);
-    filling_ = {{slices_of(session_, *upcycling_), {}, {}}, {}};
+    if (wanted_.weights == nullptr) {
+      upcycling_.emplace(session_, *saved_);
+    }
+    filling_ = filling_by_own_names(*saved_, session_, wanted_, upcycling_);
+    judge_parts({});
     const auto unused = unused_tensors(*saved_, filling_.boxes.slices, ranks_);
     const std::set<std::string> free(unused.begin(), unused.end());
     for (const CheckpointTensor& tensor : saved_->tensors()) {
-      if (!free.contains(tensor.name) || upcycling_->uses(tensor.name)) {
+      const bool upcycles = upcycling_ && upcycling_->uses(tensor.name);
+      if (!free.contains(tensor.name) || upcycles || is_left(tensor.name)) {
         filling_.used.push_back(tensor.name);
       }
     }
@@ -399,20 +461,30 @@ public:
           refuse("does not fit the recipe's model: " + why);
         }
       }
-      upcycling_->require_fit();
+      if (upcycling_) {
+        upcycling_->require_fit();
+      }
       return std::string();
     });
     require_same_recipe();
   }
 
   void load() {
-    in_plugin(format_, "read", [&] { read_mapped(*saved_, filling_.boxes); });
+    in_plugin(format_, "read", [&] {
+      if (saved_->names() == TensorNames::own) {
+        read_together(*saved_, filling_.boxes.slices, ranks_);
+      } else {
+        read_mapped(*saved_, filling_.boxes);
+      }
+    });
     if (upcycling_) {
       upcycling_->fill();
     }
   }
 
-  [[nodiscard]] TensorNames names() const { return saved_->names(); }
+  [[nodiscard]] GivenWeights result(const std::string& from, std::optional<int64_t> step) const {
+    return {from, saved_->names(), step, saved_->state(), notes_};
+  }
 
 private:
   [[noreturn]] void refuse(const std::string& why) const {
@@ -420,8 +492,8 @@ private:
     throw Error(
         folder_.string() + " " + why + (changes.empty() ? "" : "; the recipe has " + changes),
         saved_->state().empty()
-            ? compare_hint(saved_->names())
-            : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
+            ? compare_hint(saved_->names()) + wanted_.advice
+            : "use the recipe of that run, " + (folder_ / "recipe.toml").string() + wanted_.advice,
         exit_code::data
     );
   }
@@ -436,13 +508,69 @@ private:
     return other_model(session_.recipe, host_, sections, session_.tokenizer->vocab());
   }
 
+  /// An optimizer's state is read of runs of ours.
+  void require_no_state() const {
+    if (wanted_.weights != nullptr) {
+      throw Error(
+          "load.optimizer: " + folder_.string() + " is a " + format_.about() +
+              ", of which weights are read",
+          "megahost checkpoint import makes a run of it, with the optimizer's state where it is "
+          "known",
+          exit_code::data
+      );
+    }
+  }
+
+  /// Finds what all ranks load and leave, where not everything need be loaded. `maps`: those of
+  /// another program.
+  void judge_parts(const std::vector<HfTensor>& maps) {
+    notes_.clear();
+    if (!partial_) {
+      return;
+    }
+    for (const std::string& text : together(ranks_, [&] {
+           return nlohmann::json::array({filling_.loaded, filling_.initial}).dump();
+         })) {
+      const auto parts = nlohmann::json::parse(text).get<std::array<std::set<std::string>, 2>>();
+      filling_.loaded.insert(parts[0].begin(), parts[0].end());
+      filling_.initial.insert(parts[1].begin(), parts[1].end());
+    }
+    std::vector<std::string> initial(filling_.initial.begin(), filling_.initial.end());
+    std::vector<std::string> names(filling_.loaded.begin(), filling_.loaded.end());
+    names.insert(names.end(), initial.begin(), initial.end());
+    const size_t all = names.size();
+    for (const HfTensor& map : maps) {
+      names.push_back(map.theirs);
+    }
+    wanted_.match.require_all_fit(names);
+    if (filling_.loaded.empty()) {
+      refuse("has no tensor that the recipe's model asks for");
+    }
+    notes_.push_back(
+        std::to_string(filling_.loaded.size()) + " of the model's " + std::to_string(all) +
+        " tensors were loaded" +
+        (initial.empty() ? "" : ", at their initial values are " + some_names(initial))
+    );
+  }
+
+  [[nodiscard]] bool is_left(const std::string& name) const {
+    return !wanted_.match.empty() && filling_.initial.contains(name);
+  }
+
   /// Each weight of the checkpoint has a place in the model.
-  void require_places() const {
+  void require_places() {
     const std::set<std::string> used(filling_.used.begin(), filling_.used.end());
+    std::vector<std::string> without;
     for (const CheckpointTensor& tensor : saved_->tensors()) {
       if (tensor.is_weight && !used.contains(tensor.name)) {
-        refuse("holds the tensor " + tensor.name + ", for which the recipe's model has no place");
+        without.push_back(tensor.name);
       }
+    }
+    if (!without.empty() && wanted_.strict) {
+      refuse("holds the tensor " + without.front() + ", for which the recipe's model has no place");
+    }
+    if (!without.empty()) {
+      notes_.push_back("no place in the model is for the checkpoint's " + some_names(without));
     }
   }
 
@@ -475,7 +603,7 @@ private:
     const auto differences = argument_differences(
         nlohmann::json::parse(saved_->arguments()), session_.recipe.model.options.as_table()
     );
-    if (!differences.empty()) {
+    if (!differences.empty() && wanted_.strict) {
       std::string text = "the recipe's model is not that of " + saved_->path().string() + ":";
       for (const std::string& one : differences) {
         text += "\n  " + one;
@@ -506,7 +634,8 @@ private:
 
   const fs::path& folder_;
   const WeightsWanted& wanted_;
-  const std::vector<std::string>& allowed_; // keys and sections that may differ
+  std::vector<std::string> allowed_; // keys and sections that may differ
+  bool partial_;                     // not everything need be loaded
   const CheckpointFormat& format_;
   Session& session_;
   Host& host_;
@@ -514,9 +643,23 @@ private:
   std::unique_ptr<CheckpointReader> saved_;
   std::optional<Upcycling> upcycling_;
   Filling filling_;
+  std::vector<std::string> notes_;
 };
 
 } // namespace
+
+WeightsWanted
+weights_wanted(const Recipe::Load& load, const std::vector<std::string>& allow_change) {
+  return {
+      .format = load.format,
+      .step = load.step,
+      .allow_change = allow_change,
+      .match = TensorMatch(load.match),
+      .advice =
+          "; load.match leaves tensors at their initial values, load.strict = false those that "
+          "are missing",
+      .strict = load.strict};
+}
 
 GivenWeights
 load_weights(const fs::path& folder, Session& session, Host& host, const WeightsWanted& wanted) {
@@ -545,7 +688,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
       loading.load();
       return std::string();
     });
-    return {format->about() + " " + folder.string(), loading.names(), std::nullopt};
+    return loading.result(format->about() + " " + folder.string(), std::nullopt);
   }
   const auto place = format->place(folder);
   if (wanted.step && std::find(steps->begin(), steps->end(), *wanted.step) == steps->end()) {
@@ -573,7 +716,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
         exit_code::data
     );
   }
-  return {folder.string() + ", step " + std::to_string(*step), loading.names(), step};
+  return loading.result(folder.string() + ", step " + std::to_string(*step), step);
 }
 
 std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {

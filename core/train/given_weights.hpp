@@ -3,7 +3,9 @@
 /// else a plugin reads.
 
 #include "core/checkpoint/mapped_slices.hpp"
+#include "core/checkpoint/tensor_match.hpp"
 #include "core/checkpoint/tensors.hpp"
+#include "core/step/weights.hpp"
 #include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"
@@ -21,6 +23,9 @@ struct GivenWeights {
   std::string description;              ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
   TensorNames names = TensorNames::own; ///< names of parameters there
   std::optional<int64_t> step{};        ///< the checkpoint that was read, of a folder with steps
+  std::string state{};                  ///< see CheckpointReader::state
+  /// Sentences about what was loaded and what was not, where not everything need be.
+  std::vector<std::string> notes{};
 };
 
 /// The choice among a folder's weights.
@@ -29,12 +34,22 @@ struct WeightsWanted {
   std::optional<int64_t> step{}; ///< else the newest checkpoint that is whole
   /// Keys and sections in which the recipe may differ from that of a run whose weights they are.
   std::vector<std::string> allow_change{};
+  TensorMatch match{};  ///< the tensors that are loaded, and their names there; see Recipe::Load
+  std::string advice{}; ///< further help where a tensor does not fit
+  bool strict = true;   ///< false: what only one side has is said, and not refused
+  /// The destination in place of the model's parameters: a run's master weights and the state of its
+  /// optimizer, of a run of ours. `Weights::publish` comes after it.
+  Weights* weights = nullptr;
   /// The destination of another program's weights in place of the model's parameters: they come from
   /// its masters ("optimizer.master.NAME") where it has some.
   OwnParts into{};
   /// Adds what is read with the weights, of each checkpoint that is tried.
   std::function<void(const CheckpointReader& saved, MappedSlices& ret_slices)> also{};
 };
+
+/// The wishes of a recipe's section `load`.
+[[nodiscard]] WeightsWanted
+weights_wanted(const Recipe::Load& load, const std::vector<std::string>& allow_change);
 
 /// Fills a rank's parameters.
 ///

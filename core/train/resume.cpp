@@ -48,8 +48,8 @@ Judged judge(const ResumedRun& run, const Progress& saved) {
   const bool same_data = saved.data.empty() || saved.data == run.data;
   for (KeyChange& change :
        changes_since(saved.sections, run.recipe.tree, schemas_of(run.recipe, run.host))) {
-    if (same_vocab(change, run.vocab)) {
-      continue;
+    if (same_vocab(change, run.vocab) || is_allowed({"load"}, change.key)) {
+      continue; // a run that goes on loads nothing but its own
     }
     auto& kind = change.may_change || (change.path && same_data) ? judged.free
                  : is_allowed(run.allowed, change.key)           ? judged.allowed

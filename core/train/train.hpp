@@ -59,9 +59,6 @@ struct TrainOptions {
   std::function<std::string()> gemm{};
   /// The step of devices that run programs; empty: they are refused.
   MakeDeviceStep device_step{};
-  /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
-  /// it, and either none of them throws or all do.
-  std::function<std::string(Session&)> weights{};
 };
 
 struct TrainSummary {
@@ -72,7 +69,7 @@ struct TrainSummary {
   std::optional<double> validation_loss;
 };
 
-/// Trains. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
+/// Trains; a new run starts from what the recipe's section `load` names. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
 /// recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that holds a run already; a
 /// resumed one takes the last of them, and writes nothing there before its checkpoint is found to
 /// be of the same recipe (core/train/resume.hpp).

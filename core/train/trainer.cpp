@@ -10,6 +10,7 @@
 #include "core/step/deterministic.hpp"
 #include "core/step/parameter_groups.hpp"
 #include "core/storage/step_folder.hpp"
+#include "core/train/automatic_start.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/resume.hpp"
@@ -31,10 +32,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     : host_(host)
     , options_(options)
     , output_(output)
+    , load_(load_of(recipe, host, options))
     , session_(make_session(
           recipe,
           host,
-          {.initialise = !options.weights,
+          {.initialise = load_.from.empty() || !load_.strict || !load_.match.empty(),
            .processes = options.processes,
            .mesh = options.mesh,
            .step_peak = options.step_peak,
@@ -52,7 +54,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
   const std::string libtorch = options.gemm ? session.share_gemm(options.gemm) : "";
-  const std::string given = options.weights ? options.weights(session) : std::string();
+  auto given = load_.optimizer ? std::nullopt : load_given(nullptr);
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
     const bool goes_on = options.resume == Resume::yes;
@@ -63,7 +65,8 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     }
     require_commits(host.storage(), saves);
     lock_ = take_run_folder(folder);
-    if (goes_on) { // who writes there at the moment is told first
+    const bool local = recipe.checkpoint.local_interval > 0; // which may have the only one
+    if (goes_on && !local) { // who writes there at the moment is told first
       require_checkpoint(*format_, saves, [&] {
         return other_checkpoint(recipe, *format_, folder);
       });
@@ -87,6 +90,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.sections = section_texts(recipe.tree);
   progress_.data = data_fingerprint(session);
 
+  open_local(/*is_new=*/!resumes);
   std::vector<std::string> notes;
   if (!libtorch.empty()) {
     notes.push_back("fp32 GEMM of LibTorch for " + libtorch);
@@ -100,11 +104,16 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   if (resumes) {
     resume(notes);
   }
-  if (!given.empty()) {
-    notes.push_back(
-        progress_.step == 0 ? "weights: " + given
-                            : "weights: those of its checkpoint, not of " + given
-    );
+  const bool has_own = progress_.step > 0; // what it loads is that
+  if (load_.optimizer && !has_own) {
+    given = load_given(weights_.get());
+    weights_->publish();
+    share_weights();
+  }
+  if (given && !has_own) {
+    start_from(*given, notes);
+  } else if (!recipe.load.from.empty()) {
+    notes.push_back("weights: those of its checkpoint, not of " + recipe.load.from);
   }
   progress_.schedule = session.schedule->text();
   device_step_ = options.device_step ? options.device_step(session, *weights_, host) : nullptr;
@@ -126,6 +135,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   open_log();
   if (std::filesystem::exists(folder_)) { // by this or another machine that shares the disk
     journal_.open(folder_);
+  }
+  if (recipe.log.progress && ranks_.rank == 0) {
+    progress_log_.emplace(folder_, session.mesh.world(), work());
   }
   if (session.mesh.world() > 1) {
     const bool hosts_compute = session.place.is_cpu() && device_step_ == nullptr;
@@ -178,6 +190,12 @@ void Trainer::resume(std::vector<std::string>& notes) {
   });
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!saved) {
+    on_first(ranks_, [&] {
+      if (options_.resume == Resume::yes) { // and no local checkpoint is there in its place
+        require_checkpoint(*format_, saves_);
+      }
+      return std::string();
+    });
     const std::string other = other_checkpoint(session_->recipe, *format_, folder_);
     notes.push_back(
         "no checkpoint in " + saves_.string() + " yet: starting at step 0" +
@@ -229,26 +247,6 @@ void Trainer::open_log() {
   );
 }
 
-/// Weights and state of the newest checkpoint, on all ranks.
-std::optional<Progress>
-Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
-  auto saved = load_checkpoint(*format_, saves_, *weights_, notes, ranks_, accept);
-  if (saved) {
-    session_->gradients->share_parameters();
-    session_->gradients->wait_for_all();
-    if (device_step_ != nullptr) {
-      device_step_->send();
-    }
-  }
-  return saved;
-}
-
-void Trainer::restore(const Progress& saved) {
-  progress_.step = saved_step_ = evaluated_step_ = saved.step;
-  progress_.samples = saved.samples;
-  progress_.tokens = saved.tokens;
-}
-
 std::string Trainer::stop_reason() const {
   const auto& train = session_->recipe.train;
   if (progress_.step >= iterations_) {
@@ -282,6 +280,9 @@ void Trainer::evaluate() {
   }
   log_->evaluation({progress_.step, progress_.samples, losses, unix_now()});
   evaluated_step_ = progress_.step;
+  if (const auto& curve = log_->curves().validation; !curve.empty()) {
+    progress_.validation_loss = curve.back().second;
+  }
 }
 
 /// The model has the weights that checkpoints have, until `Weights::publish`.
@@ -291,120 +292,6 @@ void Trainer::show_kept_weights() {
   }
   weights_->publish_masters();
   session_->gradients->share_parameters();
-}
-
-/// Lets steps go on while checkpoints are written, where the recipe says so and there are some.
-/// Ranks that are threads have no store to meet at.
-void Trainer::open_saves() {
-  const auto& checkpoint = session_->recipe.checkpoint;
-  const bool several = session_->mesh.world() > 1;
-  if (!checkpoint.async || checkpoint.interval == 0 || (several && !options_.processes)) {
-    return;
-  }
-  meeting_ = several ? options_.processes->meeting("saves") : nullptr;
-  background_ = std::make_unique<BackgroundSaves>(
-      [this](const CheckpointContents& contents, const Ranks& ranks) {
-        in_plugin(*format_, "write", [&] { format_->write(saves_, contents, ranks); });
-      },
-      ranks_,
-      meeting_ ? meeting_->ranks() : Ranks()
-  );
-  background_->plan(slices_of(*weights_));
-}
-
-void Trainer::save(const Retention& retention) {
-  settle_saves();
-  if (saved_step_ == progress_.step || progress_.step == 0) {
-    return;
-  }
-  const auto begin = Clock::now();
-  fetch_weights();
-  std::vector<std::string> notes;
-  progress_.guards = guards_.state();
-  save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
-  saved_step_ = progress_.step;
-  say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
-  for (const auto& note : notes) {
-    log_->line(note);
-  }
-}
-
-void Trainer::save_or_warn(const Retention& retention) {
-  try {
-    save(retention);
-  } catch (const Error& error) {
-    say_unsaved(progress_.step, error);
-  }
-}
-
-/// A copy of the state is taken; what becomes of it is told by a later step.
-void Trainer::save_in_background() {
-  const auto& checkpoint = session_->recipe.checkpoint;
-  if (checkpoint.if_busy == "skip" &&
-      largest(session_->mesh.all(), background_->busy() ? 1 : 0) > 0) {
-    log_->line(
-        "step " + std::to_string(progress_.step) +
-        " is not saved: the checkpoint before is still being written (checkpoint.if_busy)"
-    );
-    return;
-  }
-  settle_saves();
-  fetch_weights();
-  progress_.guards = guards_.state();
-  const auto slices = slices_of(*weights_);
-  const auto [keep, every] = retention();
-  try {
-    background_->begin(
-        {.step = progress_.step,
-         .state = state_text(progress_),
-         .slices = slices,
-         .keep = keep,
-         .keep_every = every}
-    );
-  } catch (const CollectiveError&) {
-    throw;
-  } catch (const Error& error) {
-    say_unsaved(progress_.step, error);
-  }
-}
-
-void Trainer::tell(const std::optional<BackgroundSaves::Outcome>& saved) {
-  if (!saved) {
-    return;
-  }
-  if (saved->error) {
-    say_unsaved(saved->step, *saved->error);
-  } else {
-    saved_step_ = saved->step;
-    say_saved(
-        saved->step,
-        formatted(
-            "%.0f ms, then %.0f ms in the background",
-            1e3 * saved->copy_seconds,
-            1e3 * saved->write_seconds
-        )
-    );
-  }
-  for (const auto& warning : saved->warnings) {
-    log_->line("warning: " + warning);
-  }
-}
-
-void Trainer::say_saved(int64_t step, const std::string& time) {
-  log_->line(formatted(
-      "step %6lld/%lld | saved in %s | %s",
-      static_cast<long long>(step),
-      static_cast<long long>(iterations_),
-      format_->place(saves_).c_str(),
-      time.c_str()
-  ));
-}
-
-void Trainer::say_unsaved(int64_t step, const Error& error) {
-  const std::string text = "the checkpoint of step " + std::to_string(step) +
-                           " was not written, earlier ones are untouched: " + error.what();
-  log_->line("warning: " + text);
-  note({.kind = "unsaved", .text = text});
 }
 
 void Trainer::show_profile() {
@@ -471,7 +358,7 @@ NextCommand Trainer::train_on() const {
 
 void Trainer::say_how_to_resume() {
   log_->line(
-      saved_step_ > 0
+      saved_step_ > 0 || local_ != nullptr
           ? "resume with: " + command_line(options_, session_->recipe, folder_, "run") + " --resume"
           : "no checkpoint was written: there is nothing to resume"
   );
@@ -498,6 +385,9 @@ TrainSummary Trainer::run() {
     note({.kind = "failure", .text = error.what()});
     if (meeting_ != nullptr) {
       meeting_->end(); // a rank is lost: those that save do not wait for it
+    }
+    if (local_meeting_ != nullptr) {
+      local_meeting_->end();
     }
     settle_saves();
     say_how_to_resume();
@@ -534,6 +424,8 @@ void Trainer::steps(TrainSummary& summary) {
     }
     if (due(recipe.checkpoint.interval)) {
       timed("save", [&] { background_ ? save_in_background() : save_or_warn(retention()); });
+    } else if (local_ && due(recipe.checkpoint.local_interval)) {
+      timed("save", [&] { save_locally(); });
     }
   }
   if (options_.profile && options_.profile->last > progress_.step) {
@@ -555,6 +447,9 @@ void Trainer::steps(TrainSummary& summary) {
       save(retention());
     }
   });
+  if (local_ && finished && saved_step_ == progress_.step) {
+    end_local();
+  }
   summary.step = progress_.step;
   summary.folder = folder_;
   if (const auto& train = log_->curves().train; !train.empty()) {

@@ -4,10 +4,12 @@
 
 #include "core/base/seconds.hpp"
 #include "core/checkpoint/background.hpp"
+#include "core/checkpoint/local_saves.hpp"
 #include "core/checkpoint/run_folder.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/records/journal.hpp"
 #include "core/records/profile.hpp"
+#include "core/records/progress_log.hpp"
 #include "core/records/rank_times.hpp"
 #include "core/records/run_log.hpp"
 #include "core/step/batches.hpp"
@@ -17,6 +19,7 @@
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/device_step.hpp"
+#include "core/train/given_weights.hpp"
 #include "core/train/guards.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
@@ -62,11 +65,21 @@ private:
   [[nodiscard]] std::string origin();
   [[nodiscard]] std::optional<double> weights_norm() const;
   void resume(std::vector<std::string>& notes);
+  [[nodiscard]] std::optional<GivenWeights> load_given(Weights* weights);
+  void start_from(const GivenWeights& given, std::vector<std::string>& notes);
   std::optional<Progress> load(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
+  [[nodiscard]] std::optional<Progress>
+  load_local(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
+  void share_weights();
+  void count_on(const Progress& saved);
   void restore(const Progress& saved);
 
   [[nodiscard]] int64_t next_sample() const {
-    return progress_.samples + guards_.skipped_samples();
+    return progress_.samples + guards_.skipped_samples() + progress_.beginnings.samples;
+  }
+
+  [[nodiscard]] uint64_t seed() const {
+    return static_cast<uint64_t>(progress_.beginnings.seed.value_or(progress_.seed));
   }
 
   /// Steps without an update move no schedule.
@@ -97,6 +110,12 @@ private:
   void evaluate();
   void show_kept_weights();
   void open_saves();
+  void open_local(bool is_new);
+  void save_locally();
+  void end_local();
+  void tell_local(const std::optional<BackgroundSaves::Outcome>& saved);
+  void note_state();
+  [[nodiscard]] RunWork work() const;
   void save(const Retention& retention);
   void save_or_warn(const Retention& retention);
   void save_in_background();
@@ -105,12 +124,12 @@ private:
   void say_unsaved(int64_t step, const Error& error);
 
   /// The save that is in flight, if there is one, is over and told.
-  void settle_saves() { tell(background_ ? background_->wait() : std::nullopt); }
-
-  [[nodiscard]] Retention retention() const {
-    const auto& checkpoint = session_->recipe.checkpoint;
-    return {checkpoint.keep, checkpoint.keep_every};
+  void settle_saves() {
+    tell(background_ ? background_->wait() : std::nullopt);
+    tell_local(local_ ? local_->saves().wait() : std::nullopt);
   }
+
+  [[nodiscard]] Retention retention() const { return retention_of(session_->recipe.checkpoint); }
 
   [[nodiscard]] bool due(int64_t interval) const {
     return interval > 0 && progress_.step % interval == 0;
@@ -123,6 +142,7 @@ private:
   Journal journal_;
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
+  Recipe::Load load_; // what this start loads that is not its own
   std::unique_ptr<Session> session_;
   Ranks ranks_; // all ranks of the run
   std::unique_ptr<CheckpointFormat> format_;
@@ -133,17 +153,23 @@ private:
   std::unique_ptr<DeviceStep> device_step_;     // null: LibTorch's operators compute
   std::unique_ptr<Meeting> meeting_;            // where ranks that save in the background meet
   std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
+  std::unique_ptr<Meeting> local_meeting_;      // where those of `local_` meet
+  std::unique_ptr<LocalSaves> local_;           // null: no checkpoints on the nodes
   std::unique_ptr<Prefetcher> data_;
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug
   std::unique_ptr<RunLog> log_;
+  std::optional<ProgressLog> progress_log_;  // progress.txt: rank 0's, if log.progress
   std::optional<RankComparison> comparison_; // null on one rank
   Progress progress_;
+  RunWork saving_; // what was done at the last save that is not a local one
   DevicePeak peak_;
   int64_t iterations_;
   Profile profile_;
   std::optional<double> last_rate_{}; // learning rate of this start's newest step
   bool first_step_ = true;            // the next step is the first of this start
+  bool first_local_ = true;           // no local checkpoint of this start was told
+  int64_t local_step_ = -1;           // the local checkpoint that this start goes on from
   int64_t saved_step_ = -1;
   int64_t same_step_ = -1; // the last one after which copies of weights were the same
   int64_t evaluated_step_ = -1;

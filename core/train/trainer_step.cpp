@@ -38,7 +38,7 @@ void Trainer::step() {
   const double data_seconds = seconds_since(begin);
   parts.begin(StepPart::update);
   const uint64_t seed =
-      random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
+      random_key(this->seed(), "step " + std::to_string(number + progress_.beginnings.random));
   const Completed completed = updates_done();
   const double lr = session.schedule->lr(completed);
   last_rate_ = lr;
@@ -53,7 +53,9 @@ void Trainer::step() {
       .seed = seed,
       .clip = session.recipe.optimizer.clip_grad,
       .update =
-          {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
+          {.step = completed.updates + progress_.beginnings.updates + 1,
+           .lr = lr,
+           .seed = this->seed()},
       .loss_scale = loss_scale,
       .count_zeros = session.recipe.log.num_zeros,
       .accept = [&](const StepResult& made) {
@@ -90,6 +92,7 @@ void Trainer::step() {
     show_peak();
   }
   progress_.step = number;
+  progress_.validation_loss.reset();
   progress_.samples += batch;
   progress_.tokens += batch * session.tokens_per_sample();
   log_->step(

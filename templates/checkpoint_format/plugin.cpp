@@ -205,9 +205,17 @@ public:
         index += own;
       }
       mh::put_text(storage_, target / kIndex, index, mh::Storage::Existing::refuse);
-      remove_old(folder, contents);
       return std::string();
     });
+  }
+
+  void remove(const mh::Path& folder, int64_t step) const override {
+    for (const auto& [name, is_prefix] : storage_.list(place(folder))) {
+      if (is_prefix && std::atoll(name.c_str()) == step) {
+        storage_.remove(place(folder) / name / kIndex); // first, so that it never counts in part
+        storage_.remove_all(place(folder) / name);
+      }
+    }
   }
 
 private:
@@ -252,20 +260,6 @@ private:
     }
     upload->finish();
     return lines;
-  }
-
-  void remove_old(const mh::Path& folder, const mh::CheckpointContents& contents) const {
-    auto names = saved(folder);
-    try {
-      while (contents.keep > 0 && static_cast<int64_t>(names.size()) > contents.keep) {
-        const mh::Path old = place(folder) / names.begin()->second;
-        storage_.remove(old / kIndex); // first, so that it never counts in part
-        storage_.remove_all(old);
-        names.erase(names.begin());
-      }
-    } catch (const mh::Error& error) {
-      contents.warn(error.what());
-    }
   }
 
   mh::Storage& storage_;

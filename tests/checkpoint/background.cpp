@@ -4,6 +4,7 @@
 #include "core/checkpoint/background.hpp"
 
 #include "core/checkpoint/native.hpp"
+#include "core/checkpoint/retention.hpp"
 #include "core/mesh/meeting.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
@@ -24,9 +25,14 @@ using namespace mh::test;
 
 namespace {
 
-BackgroundSaves::Write native(MemoryStorage& store) {
-  return [&store](const mh::CheckpointContents& contents, const mh::Ranks& ranks) {
-    mh::NativeFormat({}, {.storage = store}).write("run", contents, ranks);
+/// `keep`: checkpoints that stay; 0: all.
+constexpr int64_t kAll = 0;
+
+BackgroundSaves::Write native(MemoryStorage& store, const int64_t& keep = kAll) {
+  return [&store, &keep](const mh::CheckpointContents& contents, const mh::Ranks& ranks) {
+    const mh::NativeFormat format({}, {.storage = store});
+    format.write("run", contents, ranks);
+    mh::remove_old_checkpoints(format, "run", {.keep = keep}, contents.warn);
   };
 }
 
@@ -54,7 +60,8 @@ int64_t newest(MemoryStorage::Objects objects) {
 struct Run {
   MemoryStorage store;
   std::vector<Slice> slices = model_at(0);
-  BackgroundSaves saves{native(store), {}, {}};
+  int64_t kept = 0;
+  BackgroundSaves saves{native(store, kept), {}, {}};
 
   Run() { saves.plan(slices); }
 
@@ -67,7 +74,8 @@ struct Run {
 
   BackgroundSaves::Outcome save(int64_t step, int64_t keep = 0) {
     train_to(step);
-    saves.begin({.step = step, .state = "{}", .slices = slices, .keep = keep});
+    kept = keep;
+    saves.begin({.step = step, .state = "{}", .slices = slices});
     train_to(step + 7);
     return saves.wait().value();
   }

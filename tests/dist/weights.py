@@ -99,6 +99,23 @@ result = megahost("run", "llama.toml", "--run-dir", "saved", "--set", "checkpoin
 assert result.returncode == 0, result.stdout + result.stderr
 compare("a run folder", trained, "llama", "saved", [stages[1], *dense[3:]])
 compare("a run folder is evaluated", evaluated, "llama", "saved", [("pipeline=2", 2), ("context=2", 2)])
+
+# A part of it, and all of its state: what a rank's parameters and shards are is asked of the checkpoint by their own names.
+some = [("pipeline=2", 2), ("data=2,zero=3", 2), ("tensor=2,pipeline=2", 4)]
+
+
+def partly(name, weights, layout="", ranks=1):
+    return trained(name, weights, layout, ranks, "--set", "tokenizer.vocab=300", "--allow-change", "tokenizer.vocab",
+                   "--set", 'load.match={"embedding.*"=false,"head.weight"=false}')
+
+
+def wholly(name, weights, layout="", ranks=1):
+    return trained(name, weights, layout, ranks, "--set", "load.optimizer=true", "--set", "load.progress=true",
+                   "--set", "load.data=true", "--set", "train.iters=4")
+
+
+compare("a part of a run folder", partly, "llama", "saved", some)
+compare("the state of a run folder", wholly, "llama", "saved", some)
 recipe("upcycled", f'{{ use = "moe", {llama}, experts = 4, experts_per_token = 2 }}')
 compare("an upcycled run", trained, "upcycled", "saved", [("pipeline=2", 2), ("pipeline=2,data=2,expert=2", 4)])
 

@@ -17,6 +17,7 @@ using mh::Storage;
 using mh::test::after_kill;
 using mh::test::after_power_loss;
 using mh::test::Disk;
+using mh::test::keep_last;
 using mh::test::MemoryFileSystem;
 using mh::test::Operation;
 using mh::test::read_save;
@@ -74,7 +75,7 @@ struct Run {
     for (const int64_t step : {10, 20, 30, 30, 40, 30}) {
       save(storage, folder, step, ++version);
       committed.emplace_back(medium.changes(), version);
-      folder.keep_last(2, verify_in(storage));
+      keep_last(storage, folder, 2);
     }
   }
 

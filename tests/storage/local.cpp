@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(Folder, "the step folder on a real disk") {
   folder.recover();
   for (int version = 1; version <= 4; ++version) {
     mh::test::save(storage, folder, version / 2, version);
-    folder.keep_last(2, mh::test::verify_in(storage));
+    mh::test::keep_last(storage, folder, 2);
   }
   folder.recover();
   CHECK(folder.newest(mh::test::verify_in(storage)) == 2);

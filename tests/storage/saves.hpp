@@ -53,4 +53,18 @@ inline StepFolder::Verify verify_in(Storage& storage) {
   return [&storage](const Path& directory) { (void)read_save(storage, directory); };
 }
 
+/// Removes all but the newest `count` steps and the newest that is whole; nothing if none is.
+inline void keep_last(Storage& storage, StepFolder& folder, size_t count) {
+  try {
+    const auto steps = folder.steps();
+    const auto whole = folder.newest(verify_in(storage));
+    for (size_t i = count; i < steps.size(); ++i) {
+      if (steps[i] != whole) {
+        (void)folder.remove(steps[i]);
+      }
+    }
+  } catch (const Error&) {
+  }
+}
+
 } // namespace mh::test

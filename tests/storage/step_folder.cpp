@@ -130,37 +130,6 @@ TEST_CASE_FIXTURE(Fixture, "a step can be saved again") {
   CHECK(files.list(folder.root()).size() == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture, "retention keeps the newest, and the newest whole one") {
-  folder.recover();
-  for (int64_t step = 1; step <= 5; ++step) {
-    save(disk, folder, step, static_cast<int>(step));
-  }
-  SUBCASE("all whole") {
-    folder.keep_last(2, verify_in(disk));
-    CHECK(folder.steps() == std::vector<int64_t>{5, 4});
-    CHECK(files.list(folder.root()).size() == 3);
-  }
-  SUBCASE("the newest two damaged") {
-    files.contents(folder.path(5) / "a") = "x";
-    files.contents(folder.path(4) / "a") = "x";
-    folder.keep_last(2, verify_in(disk));
-    CHECK(folder.steps() == std::vector<int64_t>{5, 4, 3});
-    CHECK(newest() == "3");
-  }
-  SUBCASE("none whole") {
-    for (int64_t step = 1; step <= 5; ++step) {
-      files.contents(folder.path(step) / "a") = "x";
-    }
-    folder.keep_last(1, verify_in(disk));
-    CHECK(folder.steps().size() == 5);
-    CHECK(contains(warnings.back(), "old checkpoints are not removed"));
-  }
-  SUBCASE("fewer than asked") {
-    folder.keep_last(9, verify_in(disk));
-    CHECK(folder.steps().size() == 5);
-  }
-}
-
 TEST_CASE_FIXTURE(Fixture, "what a dead process left is removed") {
   folder.recover();
   save(disk, folder, 1, 1);
@@ -187,7 +156,7 @@ TEST_CASE("whatever call fails, the last checkpoint stays and the next save work
         save(f.disk, f.folder, 2, 2);
         f.files.fault = mh::test::Fault{f.files.calls + at, code, forever};
         const std::string message = refusal([&] { save(f.disk, f.folder, 2, 3); });
-        f.folder.keep_last(1, verify_in(f.disk));
+        mh::test::keep_last(f.disk, f.folder, 1);
         failed = f.files.calls >= f.files.fault->at;
         f.files.fault.reset();
         CHECK((message.empty() || contains(message, "cannot ")));

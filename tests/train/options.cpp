@@ -1,7 +1,6 @@
 // Whole runs with what an optimizer and a schedule may be told: the same bits after a resume, and
 // sentences about what applies.
 
-#include "core/train/given_weights.hpp"
 #include "runs.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -167,13 +166,9 @@ TEST_CASE("schedule-free training evaluates and saves the average, and goes on a
   recipe.lr_schedule = {"constant", mh::Table{}};
   recipe.train.iters = 1;
   recipe.checkpoint.dir = folder / "given";
-  const auto from_average = [&](mh::Session& session) {
-    return mh::load_weights(
-               folder / "seldom", session, plugins, {.allow_change = {"optimizer"}}
-    ).description;
-  };
+  recipe.load.from = (folder / "seldom").string();
   const auto given =
-      mh::train(recipe, plugins, {.closing = false, .weights = from_average}, output);
+      mh::train(recipe, plugins, {.allow_change = {"optimizer"}, .closing = false}, output);
   REQUIRE(given.validation_loss.has_value());
   CHECK(*given.validation_loss == *seldom.validation_loss);
 }

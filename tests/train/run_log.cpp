@@ -1,8 +1,11 @@
 #include "core/records/run_log.hpp"
 
 #include "core/base/number_text.hpp"
+#include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/run_folder.hpp"
+#include "core/records/progress_log.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 
@@ -13,6 +16,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -308,4 +312,66 @@ TEST_CASE("numbers as people read them") {
   CHECK(mh::duration_text(125) == "2m 05s");
   CHECK(mh::duration_text(3720) == "1h 02m");
   CHECK(mh::perplexity(100) == doctest::Approx(std::exp(20)));
+}
+
+namespace {
+
+/// The fields of each line of a folder's progress.txt.
+std::vector<std::vector<std::string>> progress_lines(const fs::path& folder) {
+  std::vector<std::vector<std::string>> lines;
+  std::ifstream stream(folder / "progress.txt");
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream fields(line);
+    auto& last = lines.emplace_back();
+    for (std::string field; std::getline(fields, field, '\t');) {
+      last.push_back(field);
+    }
+  }
+  return lines;
+}
+
+} // namespace
+
+TEST_CASE("progress.txt has a line for each start and checkpoint, as Megatron-LM writes them") {
+  const mh::TemporaryFolder folder("mh-progress");
+  ::setenv("SLURM_JOB_ID", "712", 1);
+  const mh::ProgressLog log(folder.path(), 4, {5, 4e12, 100});
+  log.saved({10, 8e12, 2'500'000'000});
+  ::unsetenv("SLURM_JOB_ID");
+  const mh::ProgressLog again(folder.path(), 2, {10, 8e12, 200});
+  const auto lines = progress_lines(folder.path());
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].size() == 4);
+  CHECK(lines[0][0].size() == std::string("2020-01-01 10:00:00").size());
+  CHECK(lines[0][1] == "Job ID: 712");
+  CHECK(lines[0][2] == "# GPUs: 4");
+  CHECK(lines[0][3] == "Starting job");
+  REQUIRE(lines[1].size() == 9);
+  CHECK(lines[1][3] == "Saved checkpoint");
+  CHECK(lines[1][4] == "Iteration: 10");
+  CHECK(lines[1][5].starts_with("Job throughput: "));
+  CHECK(lines[1][5].ends_with(" TFLOP/s/GPU"));
+  CHECK(lines[1][7] == "Floating-point operations: 8.00e+12");
+  CHECK(lines[1][8] == "Tokens (in billions): 2.50");
+  CHECK(lines[2][1] == "Job ID: ");
+}
+
+TEST_CASE("cumulative throughput is that since the first of the last starts on as many ranks") {
+  const mh::TemporaryFolder folder("mh-progress");
+  const auto start = [](const std::string& time, int ranks) {
+    return time + "\tJob ID: \t# GPUs: " + std::to_string(ranks) + "\tStarting job\n";
+  };
+  const std::string saved =
+      "2020-01-01 10:00:00\tJob ID: \t# GPUs: 3\tSaved checkpoint\tIteration: 5\t"
+      "Job throughput: 1.0 TFLOP/s/GPU\tCumulative throughput: 1.0 TFLOP/s/GPU\t"
+      "Floating-point operations: 1.00e+20\tTokens (in billions): 0.00\n";
+  std::ofstream(folder.path() / "progress.txt")
+      << start("2010-01-01 10:00:00", 2) << start("2015-01-01 10:00:00", 3) << saved
+      << start("2020-01-02 10:00:00", 2) << start("2021-01-01 10:00:00", 2);
+  const mh::ProgressLog log(folder.path(), 2, {5, 1e20, 0});
+  std::tm first{};
+  first.tm_year = 120, first.tm_mday = 2, first.tm_hour = 10, first.tm_isdst = -1;
+  const double seconds = mh::unix_now() - static_cast<double>(std::mktime(&first));
+  log.saved({9, 1e20 + 2 * 1e12 * 7.5 * seconds, 0}); // two ranks at 7.5 TFLOP/s each
+  CHECK(progress_lines(folder.path()).back()[6] == "Cumulative throughput: 7.5 TFLOP/s/GPU");
 }

@@ -128,8 +128,6 @@ struct CheckpointContents {
   int64_t step = 0;
   std::string state{}; ///< JSON, rank 0's
   std::span<const Slice> slices;
-  int64_t keep = 0;       ///< newest checkpoints of the folder that stay; 0: all
-  int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
   /// Gets a sentence for what went wrong after the checkpoint was whole.
   std::function<void(const std::string& sentence)> warn = [](const std::string&) {};
 };
@@ -188,6 +186,12 @@ public:
   /// Ranks:   all; a slice that several ranks hold is written once
   virtual void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const;
+
+  /// Removes the checkpoint of a step, which does not count from the first change on: of those that
+  /// a recipe's `checkpoint.keep` does not keep. A class that does not override it keeps all.
+  ///
+  /// Thread:  as `write`, after it, on rank 0
+  virtual void remove(const Path& folder, int64_t step) const;
 };
 
 } // namespace mh

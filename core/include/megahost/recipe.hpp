@@ -186,15 +186,36 @@ struct Recipe {
   };
 
   struct Checkpoint : PluginSection {
-    std::string dir{};      ///< their folder in the storage; "runs/NAME" unless given
-    bool automatic = false; ///< `auto`: a start goes on from what lies there, in whatever format
-    int64_t interval = 0;   ///< steps between checkpoints; 0 saves at the end only
-    int64_t keep = 0;       ///< newest checkpoints that stay; 0 keeps all
-    int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
+    std::string dir{};       ///< their folder in the storage; "runs/NAME" unless given
+    bool automatic = false;  ///< `auto`: a start goes on from what lies there, in whatever format
+    int64_t interval = 0;    ///< steps between checkpoints; 0 saves at the end only
+    int64_t keep = 0;        ///< newest checkpoints that stay; 0 keeps all
+    int64_t keep_every = 0;  ///< checkpoints of steps that this divides stay, too; 0: none
+    int64_t keep_best = 0;   ///< checkpoints of the lowest validation losses stay, too; 0: none
+    double keep_for = 0;     ///< hours for which each stays, too; 0: none
+    double keep_per = 0;     ///< hours of each of which the first checkpoint stays, too; 0: none
+    std::string local_dir{}; ///< folder of each node for its own part; empty: none
+    int64_t local_interval = 0; ///< steps between checkpoints there; 0: none
+    int64_t local_copies = 1;   ///< other nodes that keep a copy of a node's part
     bool save_at_end = true;
     bool async = true; ///< steps go on while a checkpoint is written
     std::string if_busy =
         "wait"; ///< wait | skip: what a save does while the one before is being written
+  };
+
+  /// The parts of a checkpoint that a new run takes.
+  struct Load {
+    std::string from{};            ///< a run, or another program's weights; empty: nothing
+    std::optional<int64_t> step{}; ///< else the newest that is whole
+    std::string format{};          ///< a format's name; empty: the one that knows the folder
+    bool optimizer = false;        ///< the optimizer's state, too
+    bool progress = false;         ///< the run goes on with its count of steps
+    bool rng = false;              ///< random numbers go on
+    bool data = false;             ///< the data go on
+    bool strict = true; ///< every tensor of the model is there, and every one there has its place
+    /// Patterns of tensors' names: the name in the checkpoint, true to load them, false to leave
+    /// their initial values.
+    std::map<std::string, Value> match{};
   };
 
   /// How ranks talk to one another.
@@ -209,6 +230,7 @@ struct Recipe {
     bool tensorboard = true;     ///< event files for TensorBoard in the run folder
     bool num_zeros = false;      ///< zeros among the gradients, in metrics and TensorBoard
     bool params_norm = false;    ///< L2 norm of the weights, likewise
+    bool progress = false;       ///< progress.txt of the run folder: a line at each start and save
   };
 
   std::string name;
@@ -227,6 +249,7 @@ struct Recipe {
   Train train;
   Guards guards;
   Checkpoint checkpoint{{"native", Table{}}};
+  Load load;
   Comm comm;
   Log log;
   PluginSection device{"cpu", Table{}};

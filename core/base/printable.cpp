@@ -1,6 +1,6 @@
 #include "core/base/printable.hpp"
 
-#include <algorithm>
+#include "core/base/visible.hpp"
 
 namespace mh {
 
@@ -24,9 +24,7 @@ std::string printable(std::string_view name) {
 bool is_file_name(std::string_view name) {
   constexpr size_t kLongest = 255;
   return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
-         std::none_of(name.begin(), name.end(), [](char c) {
-           return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-         });
+         name.find('/') == std::string_view::npos && !has_invisible(name);
 }
 
 } // namespace mh

@@ -22,7 +22,7 @@ template <class Integers>
 }
 
 /// True for a name that can only mean a file in the folder it is looked up in: not empty, no slash,
-/// no control character, not "." or "..", at most 255 bytes.
+/// nothing that a terminal does not show (visible.hpp), not "." or "..", at most 255 bytes.
 [[nodiscard]] bool is_file_name(std::string_view name);
 
 } // namespace mh

@@ -145,9 +145,9 @@ void Checkpoint::verify_file(
     uint32_t sum = 0;
     file.visit(info, [&](std::span<const std::byte> block) {
       sum = crc32c(block, sum);
-      file_sum = crc32c(block, file_sum);
       read(block.size());
     });
+    file_sum = crc32c_joined(file_sum, sum, info.bytes);
     const auto place = listed.find(info.name);
     if (place == listed.end()) {
       ret_damages.push_back(
@@ -218,13 +218,19 @@ void Checkpoint::load(std::span<const Slice> slices, OtherDtype other) {
       continue;
     }
     const TensorFile& file = open(stored);
+    std::map<uint64_t, std::pair<const TensorInfo*, Place>> in_order; // by the offset in the file
     for (const auto& [place, users] : chunks->second) {
+      const TensorInfo& info = locate(file, *place.first, *place.second);
+      in_order[info.offset] = {&info, place};
+    }
+    for (const auto& [offset, one] : in_order) {
+      const auto& [info, place] = one;
       const auto& [tensor, chunk] = place;
-      const at::Tensor read = file.read(locate(file, *tensor, *chunk));
+      const at::Tensor read = file.read(*info);
       if (crc32c(bytes_of(read)) != chunk->crc32c) {
         refuse(file.path(), of(tensor->name) + kChanged);
       }
-      for (const auto& [slice, box] : users) {
+      for (const auto& [slice, box] : chunks->second.at(place)) {
         const Box own{slice->offset, slice->local.sizes().vec()};
         own.cut(slice->local, box).copy_(Box{chunk->offset, chunk->shape}.cut(read, box));
       }

@@ -4,6 +4,7 @@
 #include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/paths.hpp"
+#include "core/storage/folder_storage.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -15,14 +16,16 @@ namespace {
 constexpr const char* kWhichFolder = "give the folder that megahost run named";
 
 /// The formats that can be made without options: a folder that is read is given none.
-std::vector<FolderFormat> known_formats(Host& host) {
+std::vector<FolderFormat> known_formats(Host& host, const Path& folder) {
   std::vector<FolderFormat> formats;
+  const auto storage = std::make_shared<FolderStorage>(host.storage(), folder);
   for (const Registry::Entry* entry : host.known(Kind::checkpoint_format)) {
     const auto& fields = entry->schema.fields;
     if (std::none_of(fields.begin(), fields.end(), [](const Field& f) { return f.required; })) {
       formats.push_back(
           {entry->name,
-           Registry::make<CheckpointFormat>(*entry, Table(), {.storage = host.storage()}),
+           storage,
+           Registry::make<CheckpointFormat>(*entry, Table(), {.storage = *storage}),
            entry->writes}
       );
     }
@@ -82,11 +85,11 @@ std::optional<FolderFormat> only_one(const Path& folder, std::vector<FolderForma
 } // namespace
 
 std::optional<FolderFormat> find_format(const Path& folder, Host& host) {
-  return only_one(folder, known_formats(host));
+  return only_one(folder, known_formats(host, folder));
 }
 
 std::optional<std::string> config_of(const Path& folder, Host& host) {
-  for (const FolderFormat& one : known_formats(host)) {
+  for (const FolderFormat& one : known_formats(host, folder)) {
     auto text = detects(one, folder)
                     ? in_plugin(*one.format, "config", [&] { return one.format->config(folder); })
                     : std::nullopt;
@@ -103,8 +106,9 @@ FolderFormat format_of(const Path& folder, Host& host, const std::string& named)
     throw Error("there is no folder " + folder.string(), kWhichFolder, exit_code::data);
   }
   if (!named.empty()) {
+    const auto storage = std::make_shared<FolderStorage>(host.storage(), folder);
     FolderFormat one{
-        named, host.make<CheckpointFormat>(named, Table(), {.storage = host.storage()})};
+        named, storage, host.make<CheckpointFormat>(named, Table(), {.storage = *storage})};
     if (!detects(one, folder)) {
       throw Error(folder.string() + " is not " + lacking(one), kWhichFolder, exit_code::data);
     }
@@ -113,7 +117,7 @@ FolderFormat format_of(const Path& folder, Host& host, const std::string& named)
   if (auto found = find_format(folder, host)) {
     return std::move(*found);
   }
-  refuse_unknown(folder, known_formats(host));
+  refuse_unknown(folder, known_formats(host, folder));
 }
 
 std::string checkpoints_apart(const Path& folder) {

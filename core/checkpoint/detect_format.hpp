@@ -13,7 +13,8 @@
 namespace mh {
 
 struct FolderFormat {
-  std::string name; ///< "huggingface"
+  std::string name;                 ///< "huggingface"
+  std::shared_ptr<Storage> storage; ///< the folder alone; outlives the format and its readers
   std::unique_ptr<CheckpointFormat> format;
   bool writes = true; ///< runs may save in it
 };

@@ -140,6 +140,15 @@ std::vector<std::string> unused_tensors(
   return names;
 }
 
+std::vector<uint64_t> largest_boxes(const CheckpointReader& saved) {
+  std::vector<uint64_t> largest(saved.tensors().size());
+  for (const StoredBox& box : saved.boxes()) {
+    uint64_t& bytes = largest[box.tensor];
+    bytes = std::max(bytes, value_bytes(saved.tensors()[box.tensor].dtype, box.shape));
+  }
+  return largest;
+}
+
 at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name) {
   const CheckpointTensor* tensor = saved.find(name);
   if (tensor == nullptr) {

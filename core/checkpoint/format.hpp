@@ -39,6 +39,10 @@ const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& 
     const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks = {}
 );
 
+/// Bytes of the largest box that each of the tensors is stored in: a reader may have one of them in
+/// memory next to what it fills. By index, as `CheckpointReader::tensors`.
+[[nodiscard]] std::vector<uint64_t> largest_boxes(const CheckpointReader& saved);
+
 /// A whole global tensor on the CPU.
 [[nodiscard]] at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name);
 

@@ -1,6 +1,7 @@
 #include "core/checkpoint/hf_export.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/formats/hf_index.hpp"
@@ -86,6 +87,42 @@ public:
   [[nodiscard]] at::Tensor value(const std::string& theirs) {
     const HfTensor& map = *maps_.at(theirs);
     return hf_tensor(map, [&](const std::string& name) { return whole(name, map); });
+  }
+
+  /// Bytes of tensors in memory at a time if theirs are asked for in the order of their names: those
+  /// that are kept, those that one of theirs is made of, and what reading or making it takes besides.
+  [[nodiscard]] uint64_t at_once() const {
+    const std::vector<uint64_t> boxes = largest_boxes(saved_);
+    std::map<std::string, int64_t> uses = uses_;
+    std::map<std::string, uint64_t> kept;
+    uint64_t most = 0, held = 0;
+    for (const HfTensor& map : all_) {
+      uint64_t sources = 0, reading = 0;
+      for (const HfPart& part : parts_of(map)) {
+        const CheckpointTensor& ours = tensor(part.ours, map);
+        const uint64_t bytes = value_bytes(dtype_of_part(ours), ours.shape);
+        if (kept.contains(part.ours)) {
+          if (--uses[part.ours] == 0) {
+            held -= kept[part.ours];
+            sources += kept[part.ours]; // until this one is made
+            kept.erase(part.ours);
+          }
+          continue;
+        }
+        reading = std::max(reading, boxes[static_cast<size_t>(&ours - saved_.tensors().data())]);
+        if (!map.at.empty() && --uses[part.ours] > 0) {
+          held += kept[part.ours] = bytes;
+        } else {
+          sources += bytes;
+        }
+      }
+      const TensorOutline theirs = outline(map);
+      const uint64_t bytes = value_bytes(theirs.dtype, theirs.shape);
+      const uint64_t joined = parts_of(map).size() > 1 ? bytes : 0;
+      const uint64_t ordered = map.transpose || !map.order.empty() ? bytes : 0;
+      most = std::max(most, held + sources + std::max(reading, joined + ordered));
+    }
+    return most;
   }
 
 private:
@@ -214,23 +251,14 @@ OutlinedTensors mapped_tensors(
   for (const HfTensor& map : values->maps()) {
     outlined.outlines.push_back(values->outline(map));
   }
+  outlined.at_once = values->at_once();
   outlined.value = [values](const std::string& theirs) { return values->value(theirs); };
   return outlined;
 }
 
-uint64_t write_hf_weights(
-    CheckpointReader& saved,
-    const std::vector<HfTensor>& tensors,
-    Storage& storage,
-    const Path& folder,
-    const HfWeightOptions& options
-) {
+void write_hf_weights(Storage& storage, const Path& folder, const OutlinedTensors& tensors) {
   const at::NoGradGuard no_grad;
-  OutlinedTensors outlined =
-      mapped_tensors(saved, tensors, TensorNames::hugging_face, options.dtype);
-  outlined.file_bytes = options.file_bytes;
-  const uint64_t all = outlined.bytes();
-  const auto files = outlined.files();
+  const auto files = tensors.files();
   storage.remove(folder / kIndexFile); // left by an export that was ended
   storage.remove(folder / kSingleFile);
   std::map<std::string, std::string> file_of;
@@ -245,9 +273,8 @@ uint64_t write_hf_weights(
         folder / name,
         files[i],
         [&](const std::string& theirs) {
-          at::Tensor value = outlined.value(theirs);
-          done += value.nbytes();
-          options.progress(done, all);
+          at::Tensor value = tensors.value(theirs);
+          tensors.progress(done += value.nbytes());
           return value;
         },
         {{"format", "pt"}},
@@ -255,9 +282,8 @@ uint64_t write_hf_weights(
     );
   }
   if (files.size() > 1) {
-    put_text(storage, folder / kIndexFile, hf_index_text(file_of, all));
+    put_text(storage, folder / kIndexFile, hf_index_text(file_of, tensors.bytes()));
   }
-  return all;
 }
 
 } // namespace mh

@@ -51,24 +51,10 @@ struct HfCounterpart {
     std::optional<at::ScalarType> dtype
 );
 
-struct HfWeightOptions {
-  std::optional<at::ScalarType> dtype{}; ///< dtype of floating numbers; none: as they are saved
-  uint64_t file_bytes = 5'000'000'000; ///< bytes of tensors in a file at most, unless one has more
-  /// Is told how many bytes of how many are written.
-  std::function<void(uint64_t done, uint64_t all)> progress = [](uint64_t, uint64_t) {};
-};
-
 /// Writes `model.safetensors`, or several files with their index last. Tensor by tensor: in memory
 /// is one, or all experts of one layer where they are saved together.
 ///
-/// Returns: bytes of the tensors
 /// Throws:  mh::Error (exit code 5) naming a tensor that the checkpoint lacks or cannot read
-uint64_t write_hf_weights(
-    CheckpointReader& saved,
-    const std::vector<HfTensor>& tensors,
-    Storage& storage,
-    const Path& folder,
-    const HfWeightOptions& options = {}
-);
+void write_hf_weights(Storage& storage, const Path& folder, const OutlinedTensors& tensors);
 
 } // namespace mh

@@ -16,6 +16,7 @@ struct OutlinedTensors {
   std::vector<TensorOutline> outlines;
   /// Values of a name, on any device and in any strides.
   std::function<at::Tensor(const std::string& name)> value;
+  uint64_t at_once = 0;                ///< bytes of tensors that are in memory at a time, at most
   uint64_t file_bytes = 5'000'000'000; ///< bytes of tensors in a file at most, unless one has more
   /// Is told how many bytes are written.
   std::function<void(uint64_t done)> progress = [](uint64_t) {};

@@ -105,8 +105,8 @@ WrittenTensors write_outlined(
     const at::Tensor staged = value(info.name).detach().to(at::kCPU).contiguous();
     const auto bytes = bytes_of(staged);
     MH_ASSERT(bytes.size() == info.bytes, "a tensor of another size than was said");
-    written.crc32c[info.name] = crc32c(bytes);
-    written.file.crc32c = crc32c(bytes, written.file.crc32c);
+    const uint32_t sum = written.crc32c[info.name] = crc32c(bytes);
+    written.file.crc32c = crc32c_joined(written.file.crc32c, sum, bytes.size());
     file->write(bytes);
   }
   file->finish();

@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/base/visible.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/hf_export.hpp"
 #include "core/checkpoint_commands/commands.hpp"
@@ -163,7 +164,7 @@ private:
     }
     if (const Value* plugins = recipe.find("plugins"); plugins != nullptr && plugins->is_array()) {
       for (const Value& plugin : plugins->as_array()) {
-        host_.load(plugin.as_string());
+        open_plugin_of_run(plugin.as_string(), where, host_);
       }
     }
     return recipe;
@@ -201,15 +202,6 @@ std::string json_file(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// The folder of -o, in which nothing is.
-Path empty_output(const Invocation& invocation, Storage& storage) {
-  const Path to = output_folder(invocation);
-  if (!storage.list(to).empty()) {
-    throw Error(to.string() + " is not empty", "name another folder by -o", exit_code::data);
-  }
-  return to;
-}
-
 int64_t step_of(const Saved& saved) {
   const std::string where = saved.reader->path().string();
   return json_size(parse_json(saved.reader->state(), where), "step", where);
@@ -218,7 +210,7 @@ int64_t step_of(const Saved& saved) {
 int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
   const at::NoGradGuard no_grad;
   Storage& storage = host.storage();
-  const Path to = empty_output(invocation, storage);
+  const Path to = output_of_format(invocation, storage);
   const SavedModel model(*saved.reader, host);
   OutlinedTensors tensors = megatron_tensors(
       *saved.reader,
@@ -233,6 +225,7 @@ int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host&
                     model.recipe(), parse_json(saved.reader->state(), saved.reader->path().string())
                 )
               : Json::object();
+  say_needs("the export", tensors, to);
   uint64_t bytes = 0;
   {
     ByteProgress progress("exporting", tensors.bytes());
@@ -272,7 +265,7 @@ XserLayout xser_layout(const Invocation& invocation, const Json& config) {
 
 int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host) {
   Storage& storage = host.storage();
-  const Path to = empty_output(invocation, storage);
+  const Path to = output_of_format(invocation, storage);
   const SavedModel model(*saved.reader, host);
   const HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
   const XserLayout layout = xser_layout(invocation, counterpart.config);
@@ -283,6 +276,7 @@ int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host)
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
   const int64_t step = step_of(saved);
+  say_needs("the export", tensors, to);
   uint64_t bytes = 0;
   {
     ByteProgress progress("exporting", tensors.bytes());
@@ -316,7 +310,8 @@ std::string left_out(const CheckpointReader& saved, const std::vector<HfTensor>&
   return missing.empty()
              ? ""
              : "left out, for they have no counterpart there: " + grouped(std::ssize(missing)) +
-                   " tensors, " + missing.front() + (missing.size() > 1 ? " and so on\n" : "\n");
+                   " tensors, " + visible(missing.front()) +
+                   (missing.size() > 1 ? " and so on\n" : "\n");
 }
 
 } // namespace
@@ -348,27 +343,34 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
         to.string() + " holds a model already", "name another folder by -o", exit_code::data
     );
   }
+  (void)output_of_format(
+      invocation,
+      storage,
+      {"model.safetensors",
+       "model-",
+       "generation_config.json",
+       "token",
+       "special_tokens_map.json",
+       "added_tokens.json",
+       "vocab",
+       "merges.txt",
+       "spiece.model",
+       "chat_template.jinja"}
+  );
   const SavedModel model(*saved.reader, host);
   HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
   const at::ScalarType dtype =
       dtype_named(invocation.value("--dtype", model.text("precision"))).value_or(at::kBFloat16);
   counterpart.config["torch_dtype"] = dtype_word(dtype);
-  uint64_t all = 0;
-  for (const CheckpointTensor& tensor : saved.reader->tensors()) {
-    all += tensor.is_weight ? tensor_bytes(tensor) : 0;
-  }
-  uint64_t bytes = 0;
+  OutlinedTensors tensors =
+      mapped_tensors(*saved.reader, counterpart.tensors, TensorNames::hugging_face, dtype);
+  tensors.file_bytes = file_bytes(invocation);
+  const uint64_t bytes = tensors.bytes();
+  say_needs("the export", tensors, to);
   {
-    ByteProgress progress("exporting", all);
-    bytes = write_hf_weights(
-        *saved.reader,
-        counterpart.tensors,
-        storage,
-        to,
-        {.dtype = dtype,
-         .file_bytes = file_bytes(invocation),
-         .progress = [&progress](uint64_t done, uint64_t) { progress(done); }}
-    );
+    ByteProgress progress("exporting", bytes);
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    write_hf_weights(storage, to, tensors);
   }
   Json generation{{"_from_model_config", true}};
   for (const auto& [key, id] : model.token_ids(counterpart.config)) {

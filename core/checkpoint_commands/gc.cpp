@@ -8,6 +8,7 @@
 #include "core/checkpoint/run_folder.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
+#include "core/draw/report.hpp"
 #include "core/foreign/dcp.hpp"
 #include "core/options/read.hpp"
 #include "core/storage/step_folder.hpp"
@@ -78,7 +79,7 @@ std::vector<Garbage> garbage_of(
       try {
         add_orphans(storage, path, garbage);
       } catch (const Error& error) { // a damaged one is not gc's to judge
-        std::fprintf(stderr, "warning: %s\n", error.what());
+        warn(error.what());
       }
     }
   }
@@ -98,9 +99,6 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   if (std::filesystem::exists(run / "recipe.toml", ignored)) {
     lock = take_run_folder(run);
   }
-  const auto warn = [](const std::string& sentence) {
-    std::fprintf(stderr, "warning: %s\n", sentence.c_str());
-  };
   const NativeFormat native({}, {.storage = storage});
   const DcpFormat dcp({}, {.storage = storage});
 

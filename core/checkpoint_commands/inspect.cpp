@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/printable.hpp"
+#include "core/base/visible.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/tensors.hpp"
@@ -115,10 +116,10 @@ std::map<size_t, std::vector<const StoredBox*>> by_tensor(const std::vector<Stor
 
 void print_head(const Saved& saved, const Summary& summary, const Terminal& terminal, Host& host) {
   const WrittenBy by(*saved.reader);
-  std::printf("%s\n", terminal.paint(Paint::bold, saved.reader->path().string()).c_str());
+  std::printf("%s\n", terminal.paint(Paint::bold, visible(saved.reader->path().string())).c_str());
   const auto row = [](const char* what, const std::string& text) {
     if (!text.empty()) {
-      std::printf("  %-10s %s\n", what, text.c_str());
+      std::printf("  %-10s %s\n", what, visible(text).c_str());
     }
   };
   row("format", saved.format);
@@ -297,13 +298,13 @@ int command_checkpoint_verify(const Invocation& invocation, Host& host) {
     std::puts(json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   } else {
     for (const std::string& damage : found.damages) {
-      std::printf("damaged: %s\n", damage.c_str());
+      std::printf("damaged: %s\n", visible(damage).c_str());
     }
     const std::string read = grouped(static_cast<int64_t>(summary.tensors)) + " tensors, " +
                              size_text(summary.weights + summary.state);
     std::printf(
         "%s: %s\n",
-        where.c_str(),
+        visible(where).c_str(),
         !found.damages.empty()
             ? (grouped(static_cast<int64_t>(found.damages.size())) + " damages").c_str()
         : found.checksums ? (read + ", every checksum matches").c_str()
@@ -343,13 +344,13 @@ int command_checkpoint_diff(const Invocation& invocation, Host& host) {
       if (how.empty()) {
         ++same;
       } else {
-        rows.push_back({terminal_text(tensor.name), how});
+        rows.push_back({tensor.name, how});
       }
     }
   }
   for (const CheckpointTensor& tensor : right.reader->tensors()) {
     if ((!weights || tensor.is_weight) && left.reader->find(tensor.name) == nullptr) {
-      rows.push_back({terminal_text(tensor.name), "only in " + right.reader->path().string()});
+      rows.push_back({tensor.name, "only in " + right.reader->path().string()});
     }
   }
   if (rows.size() > 1) {

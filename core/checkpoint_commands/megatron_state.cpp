@@ -154,6 +154,7 @@ OutlinedTensors megatron_tensors(
   OutlinedTensors all;
   std::map<std::string, std::shared_ptr<OutlinedTensors>> part_of;
   for (const auto& part : parts) {
+    all.at_once = std::max(all.at_once, part->at_once);
     for (const TensorOutline& outline : part->outlines) {
       all.outlines.push_back(outline);
       part_of[outline.name] = part;

@@ -9,6 +9,7 @@
 #include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
+#include "core/draw/report.hpp"
 #include "core/foreign/dcp.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
@@ -40,10 +41,15 @@ constexpr uint64_t kLongestRecipe = 64 << 20;
 OutlinedTensors
 outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarType> dtype) {
   OutlinedTensors tensors;
-  for (const CheckpointTensor& tensor : saved.tensors()) {
+  const std::vector<uint64_t> boxes = largest_boxes(saved);
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const CheckpointTensor& tensor = saved.tensors()[i];
     if (tensor.is_weight || !weights_only) {
       const bool is_cast = dtype && tensor.is_weight && at::isFloatingType(tensor.dtype);
-      tensors.outlines.push_back({tensor.name, is_cast ? *dtype : tensor.dtype, tensor.shape});
+      const at::ScalarType written = is_cast ? *dtype : tensor.dtype;
+      tensors.outlines.push_back({tensor.name, written, tensor.shape});
+      const uint64_t cast = is_cast ? value_bytes(written, tensor.shape) : 0;
+      tensors.at_once = std::max(tensors.at_once, tensor_bytes(tensor) + std::max(boxes[i], cast));
     }
   }
   tensors.value = [&saved, dtype](const std::string& name) {
@@ -69,9 +75,7 @@ void copy_recipe(Storage& storage, const Path& from, const Path& to) {
 
 /// The folder of a run's new steps.
 StepFolder native_steps(Storage& storage, const Path& to) {
-  return {storage, to / "checkpoints", kManifestName, [](const std::string& sentence) {
-            std::fprintf(stderr, "warning: %s\n", sentence.c_str());
-          }};
+  return {storage, to / "checkpoints", kManifestName, warn};
 }
 
 void require_new_step(const StepFolder& steps, int64_t step, const Path& to) {
@@ -187,9 +191,11 @@ int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host) 
         to.string() + " holds a checkpoint already", "name another folder by -o", exit_code::data
     );
   }
+  (void)output_of_format(invocation, storage, {"__0_", kRunRecipe});
   OutlinedTensors tensors =
       outlined(*saved.reader, /*weights_only=*/false, dtype_named(invocation.value("--dtype")));
   tensors.file_bytes = file_bytes(invocation);
+  say_needs("the export", tensors, to);
   uint64_t bytes = 0;
   {
     ByteProgress progress("exporting", tensors.bytes());
@@ -281,6 +287,7 @@ int command_checkpoint_import(const Invocation& invocation, Host& host) {
   require_new_step(steps, step, to);
   OutlinedTensors tensors = outlined(*saved.reader, /*weights_only=*/false, std::nullopt);
   tensors.file_bytes = file_bytes(invocation);
+  say_needs("the import", tensors, to);
   {
     ByteProgress progress("importing", tensors.bytes());
     tensors.progress = [&progress](uint64_t done) { progress(done); };

@@ -1,17 +1,22 @@
 #include "core/checkpoint_commands/saved.hpp"
 
 #include "core/base/number_text.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
+#include "core/storage/folder_storage.hpp"
 
 #include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -35,17 +40,17 @@ no_such_step(const Path& folder, int64_t step, const std::vector<int64_t>& steps
 } // namespace
 
 Saved open_saved(const Invocation& invocation, const std::string& folder, Host& host) {
-  Storage& storage = host.storage();
-  if (storage.contains(Path(folder) / kManifestName)) {
+  auto storage = std::make_shared<FolderStorage>(host.storage(), folder);
+  if (storage->contains(Path(folder) / kManifestName)) {
     if (invocation.has("--step")) {
       throw Error(folder + " is the checkpoint of one step", "leave --step out, or give the run");
     }
-    auto reader = std::make_unique<Checkpoint>(storage, folder);
+    auto reader = std::make_unique<Checkpoint>(*storage, folder);
     const int64_t step = reader->manifest().step;
-    return {"native", nullptr, std::move(reader), step};
+    return {"native", std::move(storage), nullptr, std::move(reader), step};
   }
   FolderFormat found = format_of(folder, host, invocation.value("--format"));
-  Saved saved{found.name, std::move(found.format), nullptr};
+  Saved saved{found.name, std::move(found.storage), std::move(found.format), nullptr};
   const auto& format = *saved.reads;
   if (const auto steps = steps_of(format, folder)) {
     if (steps->empty()) {
@@ -125,6 +130,94 @@ Path output_folder(const Invocation& invocation) {
     throw Error("megahost " + invocation.command + " needs a folder to write", "give it by -o DIR");
   }
   return to;
+}
+
+Path output_of_format(
+    const Invocation& invocation, Storage& storage, const std::vector<std::string_view>& own
+) {
+  const Path to = output_folder(invocation);
+  for (const Storage::Item& item : storage.list(to)) {
+    const bool ours = !item.is_prefix && std::ranges::any_of(own, [&](std::string_view name) {
+      return item.name.starts_with(name);
+    });
+    if (!ours) {
+      throw Error(
+          to.string() + " is not empty: it holds " + printable(item.name),
+          "name another folder by -o: two formats in one could be taken for each other",
+          exit_code::data
+      );
+    }
+  }
+  if (!scheme_of(to.native()
+      )) { // in a store `checkpoint gc` does it, which may ask for more rights
+    storage.remove_unfinished(to);
+  }
+  return to;
+}
+
+namespace {
+
+/// A line's number of kB, such as "MemAvailable:  12345 kB"; 0 if there is none.
+uint64_t kilobytes_in(const char* file, const std::string& name) {
+  std::ifstream lines(file);
+  for (std::string word; lines >> word;) {
+    uint64_t value = 0;
+    if (word == name + ":" && lines >> value) {
+      return value << 10;
+    }
+  }
+  return 0;
+}
+
+/// Free bytes of the disk on which a folder lies, or will; nothing in an object store.
+std::optional<uint64_t> free_bytes(Path folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (scheme_of(folder.native())) {
+    return std::nullopt;
+  }
+  folder = fs::absolute(folder, error);
+  while (!fs::exists(folder, error) && folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  const fs::space_info space = fs::space(folder, error);
+  return error ? std::nullopt : std::optional<uint64_t>(space.available);
+}
+
+} // namespace
+
+void say_needs(const std::string& what, const OutlinedTensors& tensors, const Path& to) {
+  const auto text = [](uint64_t bytes) { return bytes_text(static_cast<int64_t>(bytes)); };
+  constexpr uint64_t kWorking = 4 << 20; // buffers, and code that is loaded when it is first run
+  const uint64_t more = tensors.at_once + kWorking;
+  const uint64_t memory = kilobytes_in("/proc/self/status", "VmRSS") + more;
+  const size_t files = tensors.files().size();
+  std::fprintf(
+      stderr,
+      "%s writes %s in %zu %s and takes %s of memory\n",
+      what.c_str(),
+      text(tensors.bytes()).c_str(),
+      files,
+      files == 1 ? "file" : "files",
+      text(memory).c_str()
+  );
+  if (const uint64_t free = kilobytes_in("/proc/meminfo", "MemAvailable");
+      free > 0 && more > free) {
+    throw Error(
+        what + " takes " + text(memory) + " of memory, and this machine has " + text(free) +
+            " free",
+        "its largest tensors do not fit at once: do it on a machine with more memory",
+        exit_code::memory
+    );
+  }
+  if (const auto free = free_bytes(to); free && tensors.bytes() > *free) {
+    throw Error(
+        what + " writes " + text(tensors.bytes()) + ", and the disk of " + to.string() + " has " +
+            text(*free) + " free",
+        "free some space there, or name a folder of another disk by -o",
+        exit_code::data
+    );
+  }
 }
 
 uint64_t file_bytes(const Invocation& invocation) {

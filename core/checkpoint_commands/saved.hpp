@@ -1,6 +1,7 @@
 #pragma once
 /// A checkpoint that a command was asked for, and how far reading it is.
 
+#include "core/checkpoint/outlined.hpp"
 #include "core/cli/invocation.hpp"
 #include "core/draw/terminal.hpp"
 #include "megahost/checkpoint_format.hpp"
@@ -11,12 +12,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace mh {
 
 /// One checkpoint, open.
 struct Saved {
   std::string format;                      ///< "native"
+  std::shared_ptr<Storage> storage;        ///< storage that keeps to the folder
   std::unique_ptr<CheckpointFormat> reads; ///< null for the folder of one step
   std::unique_ptr<CheckpointReader> reader;
   std::optional<int64_t> step{};
@@ -56,6 +60,23 @@ private:
 ///
 /// Throws:  mh::Error if it is not given
 [[nodiscard]] Path output_folder(const Invocation& invocation);
+
+/// The folder of -o, in which nothing is but files with these beginnings: those of an earlier export of
+/// the same format that was ended, which are written again. Temporary files of its uploads are
+/// removed.
+///
+/// Throws:  mh::Error (exit code 5) naming what else is there
+[[nodiscard]] Path output_of_format(
+    const Invocation& invocation, Storage& storage, const std::vector<std::string_view>& own = {}
+);
+
+/// Says how many bytes are going to be written, and how much memory that takes without the buffers of
+/// a storage's plugin.
+///
+/// `what`:  "the export"
+/// Throws:  mh::Error if the machine has not so much memory free (exit code 3) or the disk not so
+///          much room (exit code 5)
+void say_needs(const std::string& what, const OutlinedTensors& tensors, const Path& to);
 
 /// Bytes of a file at most, as --file-size says it in millions.
 [[nodiscard]] uint64_t file_bytes(const Invocation& invocation);

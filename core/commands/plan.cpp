@@ -201,6 +201,7 @@ private:
     auto found = files_.find(world);
     if (found == files_.end()) {
       found = files_.emplace(world, recipe_files(file_, facts(world))).first;
+      found->second.of_run = run_.has_value();
     }
     return found->second;
   }

@@ -1,5 +1,7 @@
 #include "core/draw/columns.hpp"
 
+#include "core/base/visible.hpp"
+
 #include <algorithm>
 
 namespace mh {
@@ -30,8 +32,14 @@ std::vector<Column> measure(const std::vector<TextRow>& rows) {
 } // namespace
 
 std::string columns(
-    const std::vector<TextRow>& rows, const Terminal& terminal, const std::vector<Paint>& paints
+    const std::vector<TextRow>& given, const Terminal& terminal, const std::vector<Paint>& paints
 ) {
+  std::vector<TextRow> rows = given;
+  for (TextRow& row : rows) {
+    for (std::string& cell : row) {
+      cell = visible(cell);
+    }
+  }
   const std::vector<Column> columns = measure(rows);
   std::string text;
   for (const TextRow& row : rows) {

@@ -1,5 +1,6 @@
 #include "core/draw/report.hpp"
 
+#include "core/base/visible.hpp"
 #include "core/draw/terminal.hpp"
 
 #include <nlohmann/json.hpp>
@@ -16,6 +17,8 @@
 namespace mh {
 
 namespace {
+
+constexpr const char* kLines = "\n\t"; // sentences may have several
 
 std::string json_text(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -75,6 +78,8 @@ int report(const std::exception& error) {
     }
   }
   write_error_file(text, hint);
+  text = visible(text, kLines);
+  hint = visible(hint, kLines);
   std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::red, "error: ").c_str(), text.c_str());
   if (!hint.empty()) {
     std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::green, "help: ").c_str(), hint.c_str());
@@ -84,7 +89,12 @@ int report(const std::exception& error) {
 
 void warn(const std::string& text) {
   const Terminal terminal = Terminal::of(STDERR_FILENO);
-  std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::yellow, "warning: ").c_str(), text.c_str());
+  std::fprintf(
+      stderr,
+      "%s%s\n",
+      terminal.paint(Paint::yellow, "warning: ").c_str(),
+      visible(text, kLines).c_str()
+  );
 }
 
 } // namespace mh

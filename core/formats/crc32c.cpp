@@ -47,6 +47,16 @@ crc32c_sse42(std::span<const std::byte> bytes, uint32_t before) {
 }
 #endif
 
+/// The product of two polynomials, reflected, modulo that of the checksum.
+uint32_t product(uint32_t a, uint32_t b) {
+  uint32_t sum = 0;
+  for (uint32_t term = uint32_t{1} << 31; term != 0; term >>= 1) {
+    sum ^= a & term ? b : 0;
+    b = b >> 1 ^ (b & 1 ? kPolynomial : 0);
+  }
+  return sum;
+}
+
 } // namespace
 
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before) {
@@ -64,6 +74,16 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
   }
 #endif
   return crc32c_portable(bytes, before);
+}
+
+uint32_t crc32c_joined(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  uint32_t shift = uint32_t{1} << 31; // x to the power of 8 * second_bytes
+  uint32_t power = uint32_t{1} << 23; // x^8, x^16, x^32, ...
+  for (; second_bytes > 0; second_bytes >>= 1) {
+    shift = second_bytes & 1 ? product(shift, power) : shift;
+    power = product(power, power);
+  }
+  return product(shift, first) ^ second;
 }
 
 uint32_t crc32c(std::string_view text, uint32_t before) {

@@ -24,6 +24,9 @@ namespace mh {
 /// The same without the processor's instruction; for machines that lack it, and for tests.
 [[nodiscard]] uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
+/// The checksum of some bytes and of `second_bytes` others after them, of the checksums of both.
+[[nodiscard]] uint32_t crc32c_joined(uint32_t first, uint32_t second, uint64_t second_bytes);
+
 /// Eight hexadecimal digits.
 [[nodiscard]] std::string crc_text(uint32_t crc);
 [[nodiscard]] std::optional<uint32_t> crc_from_text(std::string_view text);

@@ -235,7 +235,9 @@ void require_columns(const arrow::Schema& schema, const ColumnNames& columns) {
       for (const std::string& name : schema.field_names()) {
         there += (there.empty() ? "" : ", ") + name;
       }
-      throw std::runtime_error("it has no column " + column + ", but " + there);
+      throw std::runtime_error(
+          "it has no column " + column + ", but " + there + " (--json-key says which are read)"
+      );
     }
   }
 }

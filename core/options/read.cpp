@@ -1,6 +1,7 @@
 #include "core/options/read.hpp"
 
 #include "core/base/folders.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
 #include "core/kernels/processor.hpp"
@@ -17,7 +18,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <type_traits>
 
@@ -64,6 +67,28 @@ LoadOptions load_options(const Invocation& invocation, const Facts& facts) {
   options.sets = invocation.all("--set");
   options.facts = facts;
   return options;
+}
+
+/// `device.plugin` is a library, too: PJRT's.
+void refuse_device_library(const Loaded& loaded) {
+  const auto last =
+      std::find_if(loaded.layers.rbegin(), loaded.layers.rend(), [](const Layer& layer) {
+        return layer.tree.find_path("device.plugin") != nullptr;
+      });
+  if (last != loaded.layers.rend() && last->name != "--set") {
+    throw Error(
+        loaded.file +
+            " names a library as device.plugin, which is code: that of a run folder, which "
+            "others may have made, is not opened unasked",
+        "if you trust it, name it yourself: --set device.plugin=FILE; or choose another device by --set device=NAME"
+    );
+  }
+}
+
+/// Whether a recipe was found in the folder that a command was given.
+bool is_of_given_run(const Invocation& invocation, const std::string& file) {
+  return !invocation.arguments.empty() && !invocation.has("--recipe") &&
+         std::filesystem::path(invocation.arguments.front()) / "recipe.toml" == file;
 }
 
 /// The length of the run that is typed (`--set train.iters=2`), taken out of `sets`.
@@ -116,9 +141,31 @@ void say_notes(const Read& read, Host& host) {
 }
 
 void open_plugins(const Loaded& loaded, Host& host) {
-  for (const std::string& plugin : loaded.plugins()) {
-    host.load(plugin);
+  if (loaded.of_run) {
+    refuse_device_library(loaded);
   }
+  for (const std::string& plugin : loaded.plugins()) {
+    if (loaded.of_run) {
+      open_plugin_of_run(plugin, loaded.file, host);
+    } else {
+      host.load(plugin);
+    }
+  }
+}
+
+void open_plugin_of_run(const std::string& file, const std::string& where, Host& host) {
+  const std::filesystem::path real = std::filesystem::weakly_canonical(file);
+  const auto& folders = host.folders();
+  if (!host.is_open(real) &&
+      std::find(folders.begin(), folders.end(), real.parent_path()) == folders.end()) {
+    throw Error(
+        where + " names the plugin " + file +
+            ", which is code: that of a run folder, which others may have made, is not "
+            "opened unasked",
+        "if you trust it, name it yourself: --plugin " + shell_word(file)
+    );
+  }
+  host.load(file);
 }
 
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
@@ -198,7 +245,8 @@ Read read_resolved(
       .bf16 = this_processor().bf16(),
       .world = world_size(invocation, place_without_plugins(invocation)),
       .trains = !only_evaluates(invocation.command)};
-  const RecipeFiles files = recipe_files(file, facts);
+  RecipeFiles files = recipe_files(file, facts);
+  files.of_run = is_of_given_run(invocation, file);
   const Loaded asked = load_layers(load_options(invocation, facts), host, files);
   auto place = find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
   // A run's recipe is asked of one rank, however many have copies of its model; `eval` keeps its layout.

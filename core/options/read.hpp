@@ -76,8 +76,14 @@ void say_notes(const Read& read, Host& host);
 
 /// Opens the plugins that a recipe names by file.
 ///
-/// Throws:  mh::Error
+/// Throws:  mh::Error; for the recipe of a run folder as `open_plugin_of_run`
 void open_plugins(const Loaded& loaded, Host& host);
+
+/// Opens a plugin that a run folder names, `where` in words: one that is open already or lies in the
+/// search path. Any other is code that whoever made the folder chose.
+///
+/// Throws:  mh::Error with --plugin as what to do
+void open_plugin_of_run(const std::string& file, const std::string& where, Host& host);
 
 /// Resolves merged layers with the schemas of the plugins that the host knows.
 ///

@@ -199,6 +199,7 @@ Loaded merged(std::string file, std::vector<Layer> layers, const LoadOptions& op
 Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
   Loaded loaded = merged(files.file, files.layers, options);
   loaded.files = files.files;
+  loaded.of_run = files.of_run;
   lay_on_presets(loaded, options);
   return loaded;
 }

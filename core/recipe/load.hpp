@@ -32,6 +32,7 @@ struct RecipeFiles {
   std::string file;
   std::vector<Layer> layers;      ///< low to high
   std::vector<std::string> files; ///< every file that was read
+  bool of_run = false;            ///< the recipe.toml of a run folder, whose name alone was given
 };
 
 struct Loaded {
@@ -40,6 +41,7 @@ struct Loaded {
   Value merged;
   std::vector<std::string> files;   ///< every file that was read
   std::vector<std::string> notes{}; ///< sentences that a person should be warned with
+  bool of_run = false;              ///< the recipe.toml of a run folder, as RecipeFiles says
 
   /// The recipe's `plugins` as absolute paths (core/recipe/paths.hpp).
   [[nodiscard]] std::vector<std::string> plugins() const;

@@ -668,7 +668,8 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
   const auto names = together(ranks, [&] { // one machine may lack the folder
     return format_of(folder, host, wanted.format).name;
   });
-  const auto format = format_of(folder, host, names.front()).format;
+  const FolderFormat found = format_of(folder, host, names.front());
+  const auto& format = found.format;
   Loading loading(folder, *format, session, host, wanted);
   const auto steps = steps_of(*format, folder);
   if (!steps) {

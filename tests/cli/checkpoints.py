@@ -186,7 +186,7 @@ assert ranks == [f"dp_rank_00_tp_rank_0{t}_pp_rank_0{p}.pt" for t in range(2) fo
 assert " 0 differ" in checkpoint("diff", "hf-one", "neuron") and "every checksum matches" in checkpoint("verify", "neuron")
 done = megahost("run", "tiny.toml", "--run-dir", "from-neuron", "--weights", "neuron", "--set", "train.iters=1")
 assert done.returncode == 0 and "weights: neuron, step 4" in done.stdout, done.stdout + done.stderr
-refused("export", "one", "--to", "xser", "-o", "neuron", says="neuron is not empty")
+refused("export", "one", "--to", "xser", "-o", "neuron", says='neuron is not empty: it holds "')
 refused("export", "one", "--to", "xser", "--tensor", 4, "-o", "new", says="2 heads (num_key_value_heads) cannot be split over 4")
 refused("export", "one", "--to", "xser", "--pipeline", 9, "-o", "new", says="puts a layer or more on each pipeline stage")
 assert not (folder / "new").exists()
@@ -291,6 +291,62 @@ for given in ("words", "words/tokenizer.json"):
     assert ", with its tokenizer" in checkpoint("export", run, "-o", run + "-hf")
     assert (folder / f"{run}-hf/tokenizer.json").exists() and (folder / f"{run}-hf/tokenizer_config.json").exists()
 
+# The files of an export that was killed are written again or removed; those of another format are not mixed with.
+shutil.copytree(folder / "hf-one", folder / "killed")
+(folder / "killed/config.json").unlink()
+left = folder / "killed/model.safetensors.upload-0123456789ab"
+left.write_text("half")
+checkpoint("export", "one", "-o", "killed")
+assert not left.exists() and (folder / "killed/config.json").exists()
+for to, there in (((), "dcp"), (("--to", "dcp"), "hf-one"), (("--to", "dcp"), "neuron"), (("--to", "torch_dist"), "hf-one")):
+    before = sorted((folder / there).rglob("*"))
+    (folder / there / "config.json").rename(folder / "aside") if there == "hf-one" else None
+    refused("export", "one", *to, "-o", there, says=f"{there} is not empty: it holds \"")
+    (folder / "aside").rename(folder / there / "config.json") if there == "hf-one" else None
+    assert sorted((folder / there).rglob("*")) == before
+
+# A model that is computed otherwise than transformers does is refused by the key of its config.json.
+(folder / "deepseek").mkdir()
+(folder / "deepseek/config.json").write_text(json.dumps(
+    {"model_type": "deepseek_v3", "num_experts_per_tok": 6, "topk_group": 4, "n_group": 8, "n_routed_experts": 64}))
+done = megahost("recipe", "from-hf", "deepseek")
+assert done.returncode == 5 and "num_experts_per_tok is 6 and topk_group 4" in done.stderr, done
+
+# An export that does not fit is refused before it begins; the files have holes: 8 TB in tensors of 1 GB, and one tensor of 8 TB.
+for name, count, each, says in (("many", 8000, 10**9, ", and the disk of many-dcp has "),
+                                ("one-large", 1, 8 * 10**12, " of memory, and this machine has ")):
+    at = [i * each for i in range(count + 1)]
+    header = json.dumps({f"t{i}": {"dtype": "U8", "shape": [each], "data_offsets": at[i:i + 2]} for i in range(count)}).encode()
+    (folder / name).mkdir()
+    with open(folder / name / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + at[-1])
+    done = megahost("checkpoint", "export", name, "--to", "dcp", "-o", name + "-dcp")
+    assert done.returncode in (3, 5) and "the export writes 8000.00 GB in " in done.stderr, done
+    assert says in done.stderr, done
+    assert not (folder / f"{name}-dcp").exists()
+
+# A folder from others may not have other files read, open code, or write over the terminal.
+outside = folder / "outside"
+outside.mkdir()
+for name, linked in (("one-hf", "model.safetensors"), ("one-dcp", ".metadata"), ("one-dist", "iter_0000004"), ("one", "checkpoints")):
+    if not (folder / name).exists():
+        to = {"one-hf": (), "one-dcp": ("--to", "dcp"), "one-dist": ("--to", "torch_dist")}[name]
+        checkpoint("export", "one", *to, "-o", name)
+    shutil.copytree(folder / name, folder / f"linked-{name}")
+    (folder / f"linked-{name}" / linked).rename(outside / f"{name}-{linked}")
+    (folder / f"linked-{name}" / linked).symlink_to(outside / f"{name}-{linked}")
+    refused("verify", f"linked-{name}", says=f"link to {outside / f'{name}-{linked}'}")
+evil = pathlib.Path(os.environ["MEGAHOST_FIXTURES"], "talks.so")
+shutil.copytree(folder / "one", folder / "evil")
+shutil.copy(evil, folder / "evil/evil.so")
+recipe = (folder / "evil/recipe.toml").read_text()
+(folder / "evil/recipe.toml").write_text(recipe.replace("plugins = []", f'plugins = ["{folder}/evil/evil.so"]'))
+for words in (("generate", "evil", "--prompt", "1"), ("plan", "evil")):
+    said = megahost(*words)
+    assert said.returncode and f"names the plugin {folder}/evil/evil.so, which is code" in said.stderr, said
+    assert f"--plugin {folder}/evil/evil.so" in said.stderr, said
+
 # Memory of an export is that of some tensors, not of all: 157 MB, of which the largest has 17.
 train("wide", "--set", "model.hidden=512", "--set", "model.heads=8", "--set", "model.layers=3", "--set", "tokenizer.vocab=8192",
       "--set", "train.iters=1", "--set", "batch.global=1", "--set", "checkpoint.interval=1")
@@ -304,8 +360,21 @@ def peak(*words):
     return int(done.stdout)
 
 
+def said_peak(*words):
+    """Kilobytes, of the sentence "... takes 123.4 MB of memory"."""
+    done = megahost(*words)
+    assert done.returncode == 0, done
+    number, unit = done.stderr.split(" takes ")[1].split(" of memory")[0].split()
+    return float(number) * {"kB": 1, "MB": 1e3, "GB": 1e6}[unit] / 1.024
+
+
 grown = peak("checkpoint", "export", "wide", "--to", "dcp", "-o", "wide-dcp") - peak("checkpoint", "ls", "wide")
 assert grown < 70000, f"an export takes {grown} kB more than ls"
+for words in (("export", "wide", "--to", "dcp"), ("export", "wide"), ("export", "wide", "--to", "torch_dist"),
+              ("export", "wide", "--dtype", "bfloat16"), ("import", "wide-dcp")):
+    taken, said = (measure("checkpoint", *words, "-o", to) for measure, to in ((peak, "p"), (said_peak, "s")))
+    assert abs(taken / said - 1) < 0.1, f"{words} says that it takes {said} kB, and takes {taken}"
+    shutil.rmtree(folder / "p"), shutil.rmtree(folder / "s")
 
 shutil.rmtree(folder)
 sys.exit(0)

@@ -38,6 +38,9 @@ osd_data = $folder/osd
 [client.admin]
 rgw_frontends = beast endpoint=127.0.0.1:$port
 rgw_dns_name = localhost
+rgw_gc_obj_min_wait = 5
+rgw_gc_processor_period = 5
+rgw_gc_processor_max_time = 5
 END
 export CEPH_CONF="$folder/ceph.conf"
 ceph-authtool --create-keyring "$folder/keyring" --gen-key -n mon. --cap mon 'allow *'

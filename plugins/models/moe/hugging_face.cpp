@@ -89,8 +89,25 @@ void restore_qwen2(Table& config) {
 }
 
 /// The shared experts are one feed-forward of all their units.
+/// transformers rates a group of experts by its best two, megahost by as many as are chosen in each.
+void require_two_of_a_group(const Table& config) {
+  const int64_t chosen = integer(config, "topk_group", 1);
+  const int64_t experts = integer(config, "num_experts_per_tok", 1);
+  if (integer(config, "n_group", 1) > 1 && chosen > 0 && experts / chosen != 2) {
+    throw mh::Error(
+        config.find("num_experts_per_tok")->origin.where() + ": num_experts_per_tok is " +
+            std::to_string(experts) + " and topk_group " + std::to_string(chosen) +
+            ", and only twice as many experts as groups are supported where n_group is above 1",
+        "a model of DeepSeek-V3 has 8 of 4; with another ratio the groups would be chosen by other "
+        "sums of scores than transformers takes",
+        mh::exit_code::data
+    );
+  }
+}
+
 void simplify_deepseek(Table& config) {
   mh::simplify_rope(config, /*latent=*/true);
+  require_two_of_a_group(config);
   Value& shared = *config.find("n_shared_experts");
   const int64_t units =
       integer(config, "n_shared_experts", 0) * config.find("moe_intermediate_size")->as_integer();

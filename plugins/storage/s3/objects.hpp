@@ -5,8 +5,8 @@
 
 namespace s3 {
 
-/// Reads by ranges: small ones from a block that is kept, large ones in parallel. An object that is
-/// replaced meanwhile is not read on.
+/// Reads by ranges in parallel, and ahead of a reader that goes on in order: at most 72 MiB are in
+/// memory or in flight. An object that is replaced meanwhile is not read on.
 ///
 /// Throws:  mh::StorageError, with ENOENT if there is no such object
 [[nodiscard]] std::unique_ptr<mh::ReadFile>

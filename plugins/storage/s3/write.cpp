@@ -26,7 +26,8 @@ std::string checksum_text(std::string_view bytes) {
 }
 
 struct UploadPart {
-  std::string etag, checksum;
+  std::string etag{}, checksum{};
+  std::string bytes{}; ///< empty once it has landed: the memory is the next part's
 };
 
 class Writing final : public mh::Upload {
@@ -139,13 +140,14 @@ private:
     request.query["partNumber"] = std::to_string(++sent_);
     in_flight_.push_back(std::async(
         std::launch::async,
-        [client = client_, request = std::move(request), bytes = std::exchange(buffer_, {})](
-        ) mutable {
-          UploadPart part;
+        [client = client_,
+         request = std::move(request),
+         bytes = std::exchange(buffer_, take_spare())]() mutable {
+          UploadPart part{.bytes = std::move(bytes)};
           if (client->options().checksums) {
-            part.checksum = request.headers["x-amz-checksum-crc32c"] = checksum_text(bytes);
+            part.checksum = request.headers["x-amz-checksum-crc32c"] = checksum_text(part.bytes);
           }
-          request.body = bytes;
+          request.body = part.bytes;
           part.etag = client->require(request).header("etag");
           return part;
         }
@@ -156,6 +158,19 @@ private:
     std::future<UploadPart> part = std::move(in_flight_.front());
     in_flight_.pop_front();
     parts_.push_back(part.get());
+    spare_.push_back(std::move(parts_.back().bytes));
+    spare_.back().clear();
+  }
+
+  /// An empty buffer that has room for a part.
+  std::string take_spare() {
+    std::string bytes;
+    if (!spare_.empty()) {
+      bytes = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    bytes.reserve(part_bytes_);
+    return bytes;
   }
 
   void begin() {
@@ -178,7 +193,7 @@ private:
   void complete() {
     std::string list = "<CompleteMultipartUpload>";
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const auto& [etag, checksum] = parts_[i];
+      const auto& [etag, checksum, landed] = parts_[i];
       list += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>" + escaped(etag) +
               "</ETag>" +
               (checksum.empty() ? "" : "<ChecksumCRC32C>" + checksum + "</ChecksumCRC32C>") +
@@ -233,6 +248,7 @@ private:
   std::string upload_{}; ///< the id of the upload in parts; empty: there is none
   size_t sent_ = 0;
   std::deque<std::future<UploadPart>> in_flight_{};
+  std::vector<std::string> spare_{}; ///< buffers of parts that have landed
   std::vector<UploadPart> parts_{};
 };
 

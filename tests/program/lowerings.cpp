@@ -270,8 +270,7 @@ TEST_CASE("products, reductions, indices") {
 }
 
 TEST_CASE("indices of several elements") {
-  const Tensor x = numbers({6, 5}), picks = ids({6, 2}, 5),
-               ones = at::ones({6, 2}, at::kDouble);
+  const Tensor x = numbers({6, 5}), picks = ids({6, 2}, 5), ones = at::ones({6, 2}, at::kDouble);
   compare("rows", {x, picks, ones}, [](const Tensors& in) {
     const Tensor table = at::zeros({6, 5}, in[0].options());
     const Tensor four = at::arange(4, in[1].options()).view({4, 1}).expand({4, 5});

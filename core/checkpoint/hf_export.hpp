@@ -3,7 +3,9 @@
 ///
 /// ```cpp
 /// const auto counterpart = mh::hf_counterpart(*architecture, entry, fields);
-/// mh::write_hf_weights(*saved, counterpart.tensors, storage, "out", {.dtype = at::kBFloat16});
+/// const auto tensors = mh::mapped_tensors(
+///     *saved, counterpart.tensors, mh::TensorNames::hugging_face, at::kBFloat16);
+/// mh::write_hf_weights(storage, "out", tensors);
 /// mh::put_text(storage, "out/config.json", counterpart.config.dump(2));
 /// ```
 

@@ -3,8 +3,8 @@
 ///
 /// ```cpp
 /// mh::TensorMatch match({{"head.*", false}, {"layers.*.norm.weight", "blocks.*.ln.weight"}});
-/// match.theirs("layers.3.norm.weight");  // "blocks.3.ln.weight"
-/// match.theirs("head.weight");           // nothing: it keeps its initial values
+/// const auto norm = match.theirs("layers.3.norm.weight");  // "blocks.3.ln.weight"
+/// const auto head = match.theirs("head.weight");           // none: it keeps its initial values
 /// ```
 
 #include "megahost/value.hpp"

@@ -135,7 +135,8 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .seq = s.recipe.model.seq_length,
       .microbatch = s.recipe.batch.micro * s.mesh.size(MeshAxis::dp),
       .vocab_multiple = kVocabMultiple,
-      .initialise = options.initialise || (options.trains && !s.architecture->upcycled().empty()),
+      .initialise = options.initialise || options.partial ||
+                    (options.trains && !s.architecture->upcycled().empty()),
       .fp8 = options.trains && !options.dtype ? fp8_of(s.recipe) : std::nullopt,
       .chunks = s.pipeline ? chunks_of(s.stages, s.pipeline->args()) : std::vector<ModelChunk>()};
 }

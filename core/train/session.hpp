@@ -117,6 +117,7 @@ using StepPeak = std::function<int64_t(const StepQuestion&)>;
 struct SessionOptions {
   bool corpus = true;        ///< false where the data come from elsewhere
   bool initialise = true;    ///< false where weights are loaded anyway
+  bool partial = false;      ///< parameters may keep initial values where others are loaded
   bool whole_splits = false; ///< the corpus leaves out no token of a split, see Corpus::Args
   bool trains = true; ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone

@@ -352,17 +352,20 @@ train("wide", "--set", "model.hidden=512", "--set", "model.heads=8", "--set", "m
       "--set", "train.iters=1", "--set", "batch.global=1", "--set", "checkpoint.interval=1")
 
 
+alone = os.environ.get("MEGAHOST_WARM_PROGRAM", program)  # a process of its own: copies of another share its memory
+
+
 def peak(*words):
     """Kilobytes."""
     child = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", child, program, *words], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", child, alone, *words], cwd=folder, capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
 def said_peak(*words):
     """Kilobytes, of the sentence "... takes 123.4 MB of memory"."""
-    done = megahost(*words)
+    done = subprocess.run([alone, *words], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done
     number, unit = done.stderr.split(" takes ")[1].split(" of memory")[0].split()
     return float(number) * {"kB": 1, "MB": 1e3, "GB": 1e6}[unit] / 1.024

@@ -78,6 +78,9 @@ llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model
 hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8
 hybrid model.pattern="G*-" model.delta_key_heads=2 model.delta_heads=4 model.delta_key_dim=16 model.delta_dim=8 model.delta_taps=3 model.delta_chunk=8
 bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.token_types=2 model.pair_head=true model.head_activation=gelu
+bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.head_activation=gelu_tanh
+bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.head_activation=relu
+bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.head_activation=relu2
 retriever data.use=ict data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.shared_towers=true model.query_length=16 model.projection_dim=32 model.score_scaling=true model.report_top=[1,2] batch.micro=2
 retriever data.use=pairs data.paths=["@pairs"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.hard_negatives=2 batch.micro=2
 t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.activation=geglu_tanh

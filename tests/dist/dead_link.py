@@ -67,6 +67,7 @@ try:
         ip("-n", name, "link", "set", "wire", "up")
     ranks = [start(rank) for rank in range(2)]
     until(lambda: steps() > 20, 60)
+    time.sleep(3)  # until each rank's machine is known to the other
     ip("-n", NAMES[0], "link", "set", "wire", "down")
     begin = time.time()
     for rank in range(2):

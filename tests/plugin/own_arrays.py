@@ -31,5 +31,6 @@ assert "warning" not in said and "class loss" in said and "what the model writes
 first, *_, last = trial.losses("run")
 assert last["class loss"] < 0.5 * first["class loss"], (first, last)
 assert "class loss" in trial.run("eval", trial.recipe, "--weights", "run")
-said = trial.run("generate", "run", "--prompt", "a", code=5)
+assert "--plugin" in trial.run("generate", "run", "--prompt", "a", code=2)
+said = trial.run("generate", "run", "--prompt", "a", "--plugin", fixture, code=5)
 assert "this model cannot continue a text: it does not give `logits` of `tokens`" in said, said

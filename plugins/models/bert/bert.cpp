@@ -197,7 +197,7 @@ public:
          "activation of the head's dense layer; that of the layers if absent. Megatron-LM's is gelu "
          "whatever theirs is"
     )
-        .one_of(decoder_detail::activation_names());
+        .one_of({"gelu", "gelu_tanh", "relu", "relu2"});
     f.check("head_bias", [](const Config& c) -> std::string {
       return c.head_bias ? "BERT's output layer has a bias as it is; leave it out" : "";
     });

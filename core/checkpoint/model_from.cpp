@@ -5,7 +5,7 @@
 #include "core/language/problem.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/paths.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

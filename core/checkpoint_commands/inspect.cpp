@@ -14,7 +14,7 @@
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/layouts.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/equal.h>

@@ -8,7 +8,7 @@
 #include "core/draw/terminal.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/recipe/layouts.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -7,6 +7,7 @@
 #include "core/options/read.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/plugin_commands/commands.hpp"
+#include "core/recipe_commands/commands.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 

@@ -5,8 +5,8 @@
 #include "core/commands/commands.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/plugin_commands/describe.hpp"
-#include "core/recipe/sections.hpp"
-#include "core/recipe/terms.hpp"
+#include "core/schema/sections.hpp"
+#include "core/schema/terms.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>

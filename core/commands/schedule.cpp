@@ -1,7 +1,7 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
 #include "core/plan/timeline.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/step/stages.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"

@@ -9,7 +9,7 @@
 #include "core/kernels/processor.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/paths.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"

@@ -4,7 +4,7 @@
 #include "core/conformance/model.hpp"
 #include "core/formats/crc32c.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/linspace.h>

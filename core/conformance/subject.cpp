@@ -8,7 +8,7 @@
 #include "core/options/read.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/handed_files.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/storage/temporary_folder.hpp"
 #include "core/train/session.hpp"

@@ -1,6 +1,6 @@
 #include "core/editor/editor.hpp"
 #include "core/language/json_value.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 #include "core/base/text.hpp"
 #include "core/editor/editor.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -12,7 +12,7 @@
 #include "core/plugin/shadows.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/handed_files.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"
 

@@ -2,8 +2,8 @@
 
 #include "core/base/text.hpp"
 #include "core/plan/short_stages.hpp"
-#include "core/recipe/sections.hpp"
 #include "core/recipe/tried.hpp"
+#include "core/schema/sections.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 

@@ -4,8 +4,8 @@
 #include "core/plan/changes.hpp"
 #include "core/plan/short_stages.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/sections.hpp"
 #include "core/recipe/tried.hpp"
+#include "core/schema/sections.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 

@@ -1,6 +1,6 @@
 #include "core/plugin_commands/describe.hpp"
 
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/language/read.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

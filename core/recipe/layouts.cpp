@@ -1,7 +1,7 @@
 #include "core/recipe/layouts.hpp"
 
 #include "core/base/text.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "core/language/problem.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/presets.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <algorithm>
 #include <set>

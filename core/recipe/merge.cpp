@@ -1,5 +1,5 @@
 #include "core/recipe/load.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 namespace mh {
 

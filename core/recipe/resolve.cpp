@@ -4,9 +4,9 @@
 #include "core/language/problem.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/paths.hpp"
-#include "core/recipe/sections.hpp"
 #include "core/recipe/sweep.hpp"
-#include "core/recipe/terms.hpp"
+#include "core/schema/sections.hpp"
+#include "core/schema/terms.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <algorithm>
 #include <cmath>

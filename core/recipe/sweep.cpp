@@ -2,7 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/language/problem.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 #include "core/checkpoint/run_folder.hpp"
 #include "core/language/read.hpp"
 #include "core/recipe/paths.hpp"
-#include "core/recipe/sections.hpp"
 #include "core/records/robust_z.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

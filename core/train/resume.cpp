@@ -4,7 +4,7 @@
 #include "core/formats/crc32c.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"
 

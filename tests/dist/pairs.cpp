@@ -3,7 +3,7 @@
 // more strategies on eight ranks.
 
 #include "core/conformance/layout_trial.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 

@@ -6,7 +6,7 @@
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/host.hpp"
 
 #include <cmath>

@@ -5,7 +5,7 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"

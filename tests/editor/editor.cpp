@@ -1,6 +1,6 @@
 #include "core/editor/editor.hpp"
 
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "tests/recipe/fixture.hpp"
 
 #include <doctest/doctest.h>

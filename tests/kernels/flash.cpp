@@ -2,8 +2,8 @@
 // mean, and around a kernel that is written here from its documented meaning, forward and backward
 // give the plain form's numbers.
 
-#include "core/kernels/attention_gpu.hpp"
-#include "core/kernels/flash_calls.hpp"
+#include "core/attention/attention_gpu.hpp"
+#include "core/attention/flash_calls.hpp"
 #include "core/kernels/ops.hpp"
 
 #include <ATen/TensorOperators.h>

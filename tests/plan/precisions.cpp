@@ -4,7 +4,7 @@
 #include "core/plan/plan.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/layouts.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 #include "tests/plan/machine.hpp"

@@ -1,7 +1,7 @@
 // Every key that an argument of Megatron-LM becomes is a field of the core or of a plugin.
 
 #include "core/megatron/arguments.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/host.hpp"
 
 #include <doctest/doctest.h>

@@ -3,7 +3,7 @@
 
 #include "core/editor/editor.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <deque>

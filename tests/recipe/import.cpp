@@ -5,7 +5,7 @@
 #include "core/import/shell_value.hpp"
 #include "core/megatron/arguments.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>

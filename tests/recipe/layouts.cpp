@@ -2,7 +2,7 @@
 
 #include "core/recipe/layouts.hpp"
 
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "fixture.hpp"
 #include "megahost/error.hpp"
 

@@ -1,9 +1,9 @@
 // The names of a recipe's keys in other programs.
 
-#include "core/recipe/terms.hpp"
+#include "core/schema/terms.hpp"
 
 #include "core/megatron/arguments.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>

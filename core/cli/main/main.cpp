@@ -9,7 +9,7 @@
 #include "core/draw/report.hpp"
 #include "core/draw/wrap.hpp"
 #include "core/language/read.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <dlfcn.h>

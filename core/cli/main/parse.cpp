@@ -1,8 +1,8 @@
 #include "core/cli/main/parse.hpp"
 
 #include "core/base/text.hpp"
-#include "core/recipe/sections.hpp"
-#include "core/recipe/terms.hpp"
+#include "core/schema/sections.hpp"
+#include "core/schema/terms.hpp"
 #include "megahost/error.hpp"
 
 #include <CLI/CLI.hpp>

@@ -3,7 +3,7 @@
 #include "core/cli/reference/reference.hpp"
 #include "core/cli/topics.hpp"
 #include "core/megatron/arguments.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 #include "core/storage/file_system.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "megahost/nn/decoder.hpp"
 
-#include "core/nn/multi_token_prediction.hpp"
+#include "core/decoder/multi_token_prediction.hpp"
 #include "megahost/nn/latent_attention.hpp"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "megahost/conditions.hpp"
 
-#include "core/recipe/terms.hpp"
+#include "core/schema/terms.hpp"
 
 #include <algorithm>
 

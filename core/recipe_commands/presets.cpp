@@ -3,11 +3,11 @@
 #include "core/base/folders.hpp"
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/commands/commands.hpp"
 #include "core/draw/columns.hpp"
 #include "core/language/json_value.hpp"
 #include "core/recipe/layouts.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/recipe_commands/commands.hpp"
+#include "core/schema/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

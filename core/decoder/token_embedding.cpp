@@ -1,4 +1,4 @@
-#include "core/nn/token_embedding.hpp"
+#include "core/decoder/token_embedding.hpp"
 
 #include "megahost/nn/dropout.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/commands/commands.hpp"
+#include "core/recipe_commands/commands.hpp"
 #include "core/train/session.hpp"
 
 #include <cstdio>

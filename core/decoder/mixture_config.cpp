@@ -1,6 +1,6 @@
 #include "megahost/nn/mixture_config.hpp"
 
-#include "core/nn/field_conditions.hpp"
+#include "core/decoder/field_conditions.hpp"
 
 #include <algorithm>
 #include <string_view>

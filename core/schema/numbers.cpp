@@ -1,6 +1,6 @@
 // The sections about numbers: loss scaling, FP8, guards.
 
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 namespace mh {
 

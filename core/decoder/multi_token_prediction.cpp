@@ -1,4 +1,4 @@
-#include "core/nn/multi_token_prediction.hpp"
+#include "core/decoder/multi_token_prediction.hpp"
 
 #include "megahost/random.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/kernels/mask.hpp"
+#include "core/attention/mask.hpp"
 
 #include "megahost/nn/attention_kernel.hpp"
 

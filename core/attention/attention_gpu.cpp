@@ -5,7 +5,7 @@
 // where nothing is seen. Backward gets the seed and the offset that forward took from the device's
 // generator as the generator's state.
 
-#include "core/kernels/attention_gpu.hpp"
+#include "core/attention/attention_gpu.hpp"
 
 #include "core/memory/staging.hpp"
 #include "megahost/shuffle.hpp"

@@ -1,7 +1,7 @@
 #include "megahost/nn/decoder_blocks.hpp"
 
-#include "core/nn/multi_token_prediction.hpp"
-#include "core/nn/token_embedding.hpp"
+#include "core/decoder/multi_token_prediction.hpp"
+#include "core/decoder/token_embedding.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/random.hpp"

@@ -1,4 +1,4 @@
-#include "core/kernels/flash_calls.hpp"
+#include "core/attention/flash_calls.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include "megahost/nn/decoder_config.hpp"
 
-#include "core/nn/field_conditions.hpp"
+#include "core/decoder/field_conditions.hpp"
 #include "megahost/nn/feed_forward.hpp"
 #include "megahost/nn/norm.hpp"
 

@@ -1,5 +1,5 @@
-#include "core/commands/commands.hpp"
 #include "core/plugin/catalogue.hpp"
+#include "core/recipe_commands/commands.hpp"
 #include "core/storage/file_system.hpp"
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 #pragma once
 /// Multi-token prediction: a decoder learns not only the next token but some of those behind it.
 
-#include "core/nn/token_embedding.hpp"
+#include "core/decoder/token_embedding.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/nn/norm.hpp"

@@ -2,9 +2,9 @@
 
 #include "core/base/text.hpp"
 #include "core/language/problem.hpp"
-#include "core/recipe/sections.hpp"
-#include "core/recipe/terms.hpp"
-#include "core/recipe/unknown.hpp"
+#include "core/schema/sections.hpp"
+#include "core/schema/terms.hpp"
+#include "core/schema/unknown.hpp"
 
 #include <algorithm>
 #include <cmath>

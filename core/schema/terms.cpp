@@ -1,8 +1,8 @@
-#include "core/recipe/terms.hpp"
+#include "core/schema/terms.hpp"
 
 #include "core/base/text.hpp"
 #include "core/megatron/arguments.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "core/recipe/sections.hpp"
+#include "core/schema/sections.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Attention on a GPU by the kernel that LibTorch brings, FlashAttention 2; and in a plan for one.
 
-#include "core/kernels/flash_calls.hpp"
+#include "core/attention/flash_calls.hpp"
 #include "megahost/export.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 

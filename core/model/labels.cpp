@@ -36,6 +36,16 @@ known_labels_end(const Batch& batch, const at::Tensor& labels, const at::Tensor&
   return std::nullopt;
 }
 
+at::Tensor known_counted(const Batch& batch, const at::Tensor& mask) {
+  for (const auto& [name, indices] : batch.counted) {
+    const auto found = batch.arrays.find(name);
+    if (found != batch.arrays.end() && found->second.is_same(mask)) {
+      return indices;
+    }
+  }
+  return {};
+}
+
 void require_labels(int64_t end, int64_t vocab) {
   if (end > vocab) {
     throw Error(

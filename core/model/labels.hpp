@@ -26,6 +26,9 @@ namespace mh {
 [[nodiscard]] std::optional<int64_t>
 known_labels_end(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask);
 
+/// Batch::counted of this mask, if it is the batch's own and the corpus says its share; else undefined.
+[[nodiscard]] at::Tensor known_counted(const Batch& batch, const at::Tensor& mask);
+
 /// Throws:  mh::Error (exit code 5) if labels that count lie outside the vocabulary
 void require_labels(int64_t end, int64_t vocab);
 

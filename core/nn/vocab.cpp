@@ -13,6 +13,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -43,6 +45,7 @@ struct Head {
   double cap;         // logits z become cap tanh(z / cap); 0: they stay
   int64_t chunk;      // bytes of logits that exist at a time
   at::Tensor correct; // collects the masks of tokens whose label scores best; or undefined
+  at::Tensor counted; // the tokens that have a loss; undefined: any may
 
   [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
 
@@ -84,6 +87,14 @@ struct Head {
 struct Tokens {
   at::Tensor x, labels, weights; // [tokens, embed], [tokens], [tokens]: 0 where there is no loss
 
+  /// Those at `rows`, if they are defined.
+  [[nodiscard]] Tokens at_rows(const at::Tensor& rows) const {
+    if (!rows.defined()) {
+      return *this;
+    }
+    return {x.index_select(0, rows), labels.index_select(0, rows), weights.index_select(0, rows)};
+  }
+
   [[nodiscard]] Tokens chunk(int64_t begin, int64_t length) const {
     return {
         x.narrow(0, begin, length),
@@ -101,6 +112,14 @@ struct Tokens {
     }
   }
 };
+
+/// Gradients of `count` tokens from those of the tokens at `rows`, if they are defined; the others have none.
+at::Tensor spread(const at::Tensor& dx, const at::Tensor& rows, int64_t count) {
+  if (!rows.defined()) {
+    return dx;
+  }
+  return at::zeros({count, dx.size(1)}, dx.options()).index_copy_(0, rows, dx);
+}
 
 at::ScalarType wide(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -179,7 +198,8 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const Head& head
   ) {
     save(ctx, Saved{head, factor});
-    const Tokens tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
+    const Tokens all_tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
+    const Tokens tokens = all_tokens.at_rows(head.counted);
     const auto options = x.options().dtype(wide(x));
     at::Tensor total = at::zeros({}, options);
     const auto add = [&](const Tokens& chunk, const Statistics& found) {
@@ -204,7 +224,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
             });
           }
       );
-      ctx->save_for_backward({head.returned(dx, x.size(1))});
+      ctx->save_for_backward({head.returned(spread(dx, head.counted, mask.numel()), x.size(1))});
       return total;
     }
     const at::Tensor all = at::empty({tokens.x.size(0)}, options);
@@ -231,7 +251,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       );
       return {saved[0], {}, {}, {}, {}, {}};
     }
-    const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
+    const at::Tensor& rows = head.counted;
+    const at::Tensor whole = head.gathered(saved[0]);
+    const Tokens tokens{rows.defined() ? whole.index_select(0, rows) : whole, saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
     with_main_grads(
@@ -247,7 +269,8 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
           });
         }
     );
-    return {head.returned(dx, saved[0].size(1)), {}, {}, {}, {}, {}};
+    const at::Tensor spread_dx = spread(dx, rows, whole.size(0));
+    return {head.returned(spread_dx, saved[0].size(1)), {}, {}, {}, {}, {}};
   }
 };
 
@@ -323,7 +346,8 @@ at::Tensor VocabHead::loss(
       context.mode().checking,
       cap_,
       chunk_bytes(context.mode().target),
-      ret_correct != nullptr ? *ret_correct : at::Tensor()};
+      ret_correct != nullptr ? *ret_correct : at::Tensor(),
+      known_counted(context.batch(), mask)};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),

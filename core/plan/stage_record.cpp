@@ -101,8 +101,10 @@ private:
       }
       const UncountedMemory uncounted;
       for (auto& batch : all) {
-        for (auto& [name, array] : batch.arrays) {
-          array = at::empty_like(array, array.options().device(at::kMeta));
+        for (auto* arrays : {&batch.arrays, &batch.counted}) {
+          for (auto& [name, array] : *arrays) {
+            array = at::empty_like(array, array.options().device(at::kMeta));
+          }
         }
       }
     }

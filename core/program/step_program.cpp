@@ -172,6 +172,7 @@ private:
     take_rows(layout);
     auto batches = load_batches(*session_->corpus, Split::train, 0, layout);
     for (size_t m = 0; m < batches.size(); ++m) {
+      batches[m].counted.clear(); // a program has the same shapes for every batch
       for (auto& [name, array] : batches[m].arrays) {
         array = input(array_input(m, name), array);
       }

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -103,6 +104,19 @@ std::map<std::string, int64_t, std::less<>> ends_of_labels(const Batch& batch) {
   return ends;
 }
 
+/// Batch::counted of the arrays that are there.
+std::map<std::string, at::Tensor, std::less<>>
+counted_of(const Batch& batch, const std::vector<ArraySpec>& arrays) {
+  std::map<std::string, at::Tensor, std::less<>> counted;
+  for (const auto& spec : arrays) {
+    const auto found = batch.arrays.find(spec.name);
+    if (spec.share < 1 && found != batch.arrays.end()) {
+      counted.emplace(spec.name, found->second.flatten().nonzero().squeeze(1));
+    }
+  }
+  return counted;
+}
+
 /// The documents of `segments` [seq, samples], or nothing if one of a sample goes on after another.
 std::optional<std::vector<DocumentStart>> documents_of(const at::Tensor& segments) {
   std::vector<DocumentStart> documents;
@@ -193,6 +207,7 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
       }
     }
     batch.labels_end = ends_of_labels(batch);
+    batch.counted = counted_of(batch, layout.arrays);
     batches.push_back(std::move(batch));
   }
   return batches;
@@ -236,6 +251,9 @@ Batch to_device(const Batch& batch, at::Device device) {
   Batch moved = batch;
   for (auto& [name, array] : moved.arrays) {
     array = staged(array, device);
+  }
+  for (auto& [name, indices] : moved.counted) {
+    indices = staged(indices, device);
   }
   return moved;
 }

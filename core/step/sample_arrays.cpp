@@ -3,6 +3,7 @@
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace mh {
@@ -22,6 +23,16 @@ std::string array_words(const Array& array) {
 
 std::string array_words(const ArraySpec& spec) {
   return array_words(spec.type, static_cast<size_t>(spec.length));
+}
+
+/// As many ones as `share` says, spread evenly over zeros.
+std::vector<float> spread_ones(size_t length, double share) {
+  std::vector<float> values(length);
+  for (size_t i = 0; i < length; ++i) {
+    const auto before = std::floor(static_cast<double>(i) * share);
+    values[i] = std::floor(static_cast<double>(i + 1) * share) > before ? 1.0F : 0.0F;
+  }
+  return values;
 }
 
 class BlankSamples : public Corpus {
@@ -104,7 +115,7 @@ Sample blank_sample(const std::vector<ArraySpec>& declared) {
     if (spec.type == ArraySpec::Type::int64) {
       sample.emplace(spec.name, std::vector<int64_t>(length));
     } else {
-      sample.emplace(spec.name, std::vector<float>(length, 1.0F));
+      sample.emplace(spec.name, spread_ones(length, spec.share));
     }
   }
   return sample;

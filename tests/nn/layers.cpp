@@ -26,6 +26,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 using namespace mh;
@@ -402,9 +403,13 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
 
 TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weight and bias") {
   double cap = 0;
+  bool known = false;
   SUBCASE("as they are") {}
   SUBCASE("logits within a cap") {
     cap = 0.8;
+  }
+  SUBCASE("the tokens that count are known, and no score of the others is computed") {
+    known = true;
   }
   Bench bench;
   const VocabHead head(
@@ -415,10 +420,14 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   auto& weight = *store.find("weight");
   auto& bias = *store.find("bias");
   bias.value.detach().copy_(filled({11}, "bias"));
-  auto context = bench.context();
   const at::Tensor x = filled({5, 2, 3}, "x");
   const at::Tensor labels = at::arange(10).view({5, 2});
   const at::Tensor mask = at::ones({5, 2}).index_fill(0, at::tensor({2}, at::kLong), 0);
+  if (known) {
+    bench.batch.arrays["loss_mask"] = mask;
+    bench.batch.counted["loss_mask"] = at::tensor({0, 1, 2, 3, 6, 7, 8, 9}, at::kLong);
+  }
+  auto context = bench.context();
   const at::Tensor w = weight.value.detach().clone().requires_grad_();
   const at::Tensor b = bias.value.detach().clone().requires_grad_();
   const at::Tensor x2 = x.detach().clone().requires_grad_();
@@ -430,7 +439,11 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   torch::autograd::backward({expected * 0.5});
   for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) {
     gradients.clear();
-    const at::Tensor own = x.detach().clone().requires_grad_();
+    const at::Tensor own = x.detach().clone();
+    if (known) {
+      own.select(0, 2).fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+    own.requires_grad_();
     const at::Tensor loss = head.loss(own, labels, mask, context, factor);
     CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
     torch::autograd::backward({loss * 0.5});

@@ -72,9 +72,10 @@ void BertCorpus::fields(Fields<Config>& f) {
   });
 }
 
-std::vector<ArraySpec> BertCorpus::arrays(const Config&, const Args& args) {
+std::vector<ArraySpec> BertCorpus::arrays(const Config& config, const Args& args) {
   using enum ArraySpec::Type;
   auto arrays = decoder_arrays(args.seq_length);
+  std::ranges::find(arrays, "loss_mask", &ArraySpec::name)->share = config.mask_prob;
   for (const char* name : {"token_types", "segments", "order_labels"}) {
     arrays.push_back({name, int64, axis::seq, args.seq_length});
   }

@@ -34,6 +34,13 @@ public:
   virtual ~FileSystem();
   /// A new file; there must be none of this name.
   [[nodiscard]] virtual std::unique_ptr<WriteFile> create(const Path& path) = 0;
+
+  /// A new file whose large parts go to the disk past the page cache, where they would cost the
+  /// processor more than the disk and push out what a run reads. Its end is there after `sync` alone.
+  [[nodiscard]] virtual std::unique_ptr<WriteFile> create_large(const Path& path) {
+    return create(path);
+  }
+
   /// An existing file that is cut after `size` bytes, of which it has at least so many, and grows from
   /// there.
   [[nodiscard]] virtual std::unique_ptr<WriteFile> extend(const Path& path, uint64_t size) = 0;

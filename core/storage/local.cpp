@@ -35,7 +35,7 @@ public:
       , existing_(existing)
       , unfinished_(unfinished_name(path)) {
     make_directories(files_, path_.parent_path());
-    file_ = files_.create(unfinished_);
+    file_ = files_.create_large(unfinished_);
   }
 
   ~LocalUpload() override {

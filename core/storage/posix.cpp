@@ -13,6 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 #include <sstream>
 #include <thread>
 
@@ -80,6 +83,72 @@ private:
   Descriptor file_;
 };
 
+/// Writes whole blocks of an aligned buffer with O_DIRECT, and what is left over as other files are written.
+class DirectWriteFile final : public WriteFile {
+public:
+  explicit DirectWriteFile(const Path& path)
+      : file_("create", path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {}
+
+  size_t write(std::span<const std::byte> bytes) override {
+    if (buffer_ == nullptr) {
+      buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBlock)));
+      if (buffer_ == nullptr) {
+        throw std::bad_alloc();
+      }
+    }
+    const size_t taken = std::min(bytes.size(), kBlock - filled_);
+    std::memcpy(buffer_.get() + filled_, bytes.data(), taken);
+    filled_ += taken;
+    if (filled_ == kBlock) {
+      set_direct(true);
+      flush();
+    }
+    return taken;
+  }
+
+  void sync() override {
+    set_direct(false);
+    flush();
+    checked("sync", file_.path(), [&] { return ::fdatasync(file_.number()); });
+  }
+
+private:
+  static constexpr size_t kAlignment = 4096; // of memory, offset and length; enough for every disk
+  static constexpr size_t kBlock = 4 << 20;  // a disk is busy for long beside one call
+
+  /// Not every file system has it, and none needs it.
+  void set_direct(bool direct) {
+    if (direct != direct_) {
+      direct_ = ::fcntl(file_.number(), F_SETFL, direct ? O_DIRECT : 0) == 0 && direct;
+    }
+  }
+
+  void flush() {
+    for (size_t done = 0; done < filled_;) {
+      const ssize_t more = ::write(file_.number(), buffer_.get() + done, filled_ - done);
+      if (more >= 0) {
+        done += static_cast<size_t>(more);
+        // A full disk takes part of a block, and says at the next call why.
+        set_direct(direct_ && done % kAlignment == 0);
+      } else if (errno == EINVAL && direct_) {
+        set_direct(false);
+      } else if (errno != EINTR) {
+        throw StorageError("write", file_.path(), errno);
+      }
+    }
+    filled_ = 0;
+  }
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  Descriptor file_;
+  std::unique_ptr<std::byte, Free> buffer_; // kBlock bytes once something was written
+  size_t filled_ = 0;
+  bool direct_ = false;
+};
+
 class PosixReadFile final : public ReadFile {
 public:
   explicit PosixReadFile(const Path& path)
@@ -115,6 +184,10 @@ class PosixFileSystem final : public FileSystem {
 public:
   std::unique_ptr<WriteFile> create(const Path& path) override {
     return std::make_unique<PosixWriteFile>(path);
+  }
+
+  std::unique_ptr<WriteFile> create_large(const Path& path) override {
+    return std::make_unique<DirectWriteFile>(path);
   }
 
   std::unique_ptr<WriteFile> extend(const Path& path, uint64_t size) override {

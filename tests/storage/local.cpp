@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -110,6 +111,47 @@ TEST_CASE_FIXTURE(Folder, "the kernel's own short write and refusal") {
   std::signal(SIGXFSZ, old_handler);
   CHECK(message == "cannot write " + (path / "x").string() + ": File too large");
   CHECK(std::filesystem::file_size(path / "x") == 1000);
+}
+
+TEST_CASE_FIXTURE(
+    Folder, "large files, in pieces of any size, on disks that take no O_DIRECT, too"
+) {
+  for (const Path& where : {path / "x", Path("/dev/shm") / (path.filename().string() + ".x")}) {
+    std::string expected;
+    {
+      const auto file = disk.create_large(where);
+      for (size_t size = 1; expected.size() < 9'500'000; size = size * 3 + 1) {
+        std::string piece(std::min<size_t>(size, 3'000'000), 'a');
+        piece.back() = static_cast<char>('b' + size % 7);
+        mh::write_all(*file, std::as_bytes(std::span(piece)), where);
+        expected += piece;
+      }
+      file->sync();
+      CHECK(mh::read_file(disk, where, 20'000'000) == expected);
+      mh::write_all(*file, std::as_bytes(std::span("end", 3)), where);
+      file->sync();
+    }
+    CHECK(mh::read_file(disk, where, 20'000'000) == expected + "end");
+    CHECK(contains(refusal([&] { (void)disk.create_large(where); }), "File exists"));
+    disk.remove(where);
+  }
+}
+
+TEST_CASE_FIXTURE(Folder, "a large file that the disk does not take whole is refused") {
+  rlimit old{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{5'000'001, old.rlim_max};
+  const auto file = disk.create_large(path / "x");
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string message = refusal([&] {
+    const std::string text(6'000'000, 'x');
+    mh::write_all(*file, std::as_bytes(std::span(text)), path / "x");
+    file->sync();
+  });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK(message == "cannot write " + (path / "x").string() + ": File too large");
 }
 
 TEST_CASE("hints by cause") {

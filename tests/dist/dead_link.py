@@ -10,19 +10,12 @@ import sys
 import tempfile
 import time
 
+import small_run
+
 PROGRAM = os.environ["MEGAHOST"]
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-link-"))
-(folder / "tiny.toml").write_text("""
-name = "tiny"
-precision = "fp32"
-model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
-data = { use = "mock" }
-batch = { global = 4, micro = 1 }
-parallel = { data = 2 }
-train = { iters = 1000000 }
-log = { interval = 1000 }
-comm = { timeout = 15, hang_after = 4 }
-""")
+small_run.write_recipe(folder / "tiny.toml", "parallel = { data = 2 }", "train = { iters = 1000000 }",
+                       "log = { interval = 1000 }", "comm = { timeout = 15, hang_after = 4 }")
 NAMES = [f"mh{os.getpid()}{end}" for end in "ab"]
 
 

@@ -17,6 +17,8 @@ import tempfile
 import time
 import urllib.request
 
+import small_run
+
 PROGRAM = os.environ["MEGAHOST"]
 ENVIRONMENT = pathlib.Path(os.environ["MEGAHOST_SOURCE"]) / ".deps/hyperpod-env"
 PYTHON = ENVIRONMENT / "bin/python"
@@ -30,30 +32,9 @@ import yaml  # noqa: E402
 from hyperpod_elastic_agent.logagent.log_agent import LogEvaluator, LogState  # noqa: E402
 
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-hyperpod-"))
-(folder / "own/presets").mkdir(parents=True)
-(folder / "own/presets/hardware.toml").write_text("""
-[mine]
-device = "cpu"
-bf16_tflops = 1
-fp32_tflops = 1
-memory_gib = 4
-memory_tb_s = 0.1
-link_gb_s = 2
-network_gb_s = 1
-node = { ranks = 2 }
-""")
-(folder / "tiny.toml").write_text("""
-name = "tiny"
-precision = "fp32"
-model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
-data = { use = "mock" }
-batch = { global = 4, micro = 1 }
-parallel = { data = 4 }
-train = { iters = 240 }
-log = { interval = 10 }
-checkpoint = { interval = 40 }
-comm = { timeout = 20 }
-""")
+small_run.write_hardware(folder / "own", ranks=2)
+small_run.write_recipe(folder / "tiny.toml", "parallel = { data = 4 }", "train = { iters = 240 }", "log = { interval = 10 }",
+                       "checkpoint = { interval = 40 }", "comm = { timeout = 20 }")
 # The variables that the agent sets for a rank and torchrun does not, and the reverse (agent 1.1.3, PyTorch 2.11).
 # GROUP_WORLD_SIZE counts ranks there, and not nodes.
 MORE = {"HYPERPOD_ELASTICAGENT_SOCKET_SERVER_PATH", "HYPERPOD_SIGNAL_COORDINATION", "JOB_RESTART_COUNT"}

@@ -14,23 +14,15 @@ import sys
 import tempfile
 import time
 
+import small_run
+
 program = os.environ["MEGAHOST"]
 its_own = os.environ.get("MEGAHOST_WARM_PROGRAM", program)  # whose ranks are processes with its words
 python = os.environ["MEGAHOST_SOURCE"] + "/.deps/parity-env/bin/python"
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-launchers-"))
 folder.chmod(0o755)  # munge has a user of its own
-(folder / "tiny.toml").write_text(
-    """
-name = "tiny"
-precision = "fp32"
-model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
-data = { use = "mock" }
-batch = { global = 4, micro = 1 }
-train = { iters = 4 }
-log = { interval = 1, format = "json" }
-comm = { timeout = 20 }
-"""
-)
+small_run.write_recipe(folder / "tiny.toml", "train = { iters = 4 }", 'log = { interval = 1, format = "json" }',
+                       "comm = { timeout = 20 }")
 tensor = ["--set", "parallel.tensor=2"]
 
 
@@ -175,19 +167,7 @@ def check_pods(one):
 
 def check_launched(one):
     """The files of `megahost launch` for Slurm, on its two nodes; the machine of the plan is a row of our own."""
-    own = folder / "own/presets"
-    own.mkdir(parents=True)
-    (own / "hardware.toml").write_text("""
-[mine]
-device = "cpu"
-bf16_tflops = 1
-fp32_tflops = 1
-memory_gib = 4
-memory_tb_s = 0.1
-link_gb_s = 2
-network_gb_s = 1
-node = { ranks = 1 }
-""")
+    small_run.write_hardware(folder / "own", ranks=1)
     env = {**os.environ, "MEGAHOST_RECIPE_PATH": f"{folder}/own:{os.environ['MEGAHOST_RECIPE_PATH']}",
            "SLURM_CONF": str(folder / "slurm/slurm.conf"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(),
            "PATH": f"{pathlib.Path(program).parent}:{os.environ['PATH']}"}

@@ -12,34 +12,16 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "dist"))
+import small_run  # noqa: E402
+
 program = os.environ["MEGAHOST"]
 source = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-preempted-"))
 folder.chmod(0o755)  # munge has a user of its own
-(folder / "own/presets").mkdir(parents=True)
-(folder / "own/presets/hardware.toml").write_text("""
-[mine]
-device = "cpu"
-bf16_tflops = 1
-fp32_tflops = 1
-memory_gib = 4
-memory_tb_s = 0.1
-link_gb_s = 2
-network_gb_s = 1
-node = { ranks = 1 }
-""")
-(folder / "tiny.toml").write_text("""
-name = "tiny"
-precision = "fp32"
-model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
-data = { use = "mock" }
-batch = { global = 4, micro = 1 }
-parallel = { data = 2 }
-train = { iters = 2000 }
-log = { interval = 1000 }
-checkpoint = { interval = 500 }
-comm = { timeout = 20 }
-""")
+small_run.write_hardware(folder / "own", ranks=1)
+small_run.write_recipe(folder / "tiny.toml", "parallel = { data = 2 }", "train = { iters = 2000 }", "log = { interval = 1000 }",
+                       "checkpoint = { interval = 500 }", "comm = { timeout = 20 }")
 env = os.environ | {"MEGAHOST_RECIPE_PATH": f"{folder}/own:{os.environ['MEGAHOST_RECIPE_PATH']}", "OMP_NUM_THREADS": "1",
                     "SLURM_CONF": str(folder / "slurm/slurm.conf"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29471",
                     "PATH": f"{pathlib.Path(program).parent}:{os.environ['PATH']}"}

@@ -10,6 +10,7 @@
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/foreign/megatron.hpp"
 #include "core/foreign/xser.hpp"
+#include "core/foreign/xser_names.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
@@ -207,10 +208,23 @@ int64_t step_of(const Saved& saved) {
   return json_size(parse_json(saved.reader->state(), where), "step", where);
 }
 
+/// The folder of -o, in which an export of the same step that was ended is removed.
+Path output_for_step(
+    const Invocation& invocation,
+    Storage& storage,
+    const IterationFormat& format,
+    const std::string& step
+) {
+  const bool is_half = format.is_half(output_folder(invocation) / step);
+  return output_of_format(invocation, storage, {}, is_half ? step : "");
+}
+
 int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
   const at::NoGradGuard no_grad;
   Storage& storage = host.storage();
-  const Path to = output_of_format(invocation, storage);
+  const int64_t step = step_of(saved);
+  const TorchDistFormat format({}, {.storage = storage});
+  const Path to = output_for_step(invocation, storage, format, iteration_name(step));
   const SavedModel model(*saved.reader, host);
   OutlinedTensors tensors = megatron_tensors(
       *saved.reader,
@@ -218,7 +232,6 @@ int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host&
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
   tensors.file_bytes = file_bytes(invocation);
-  const int64_t step = step_of(saved);
   const bool goes_on = has_moments(tensors);
   const Json common =
       goes_on ? megatron_common(
@@ -265,7 +278,9 @@ XserLayout xser_layout(const Invocation& invocation, const Json& config) {
 
 int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host) {
   Storage& storage = host.storage();
-  const Path to = output_of_format(invocation, storage);
+  const int64_t step = step_of(saved);
+  const XserFormat format({}, {.storage = storage});
+  const Path to = output_for_step(invocation, storage, format, xser_folder(step));
   const SavedModel model(*saved.reader, host);
   const HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
   const XserLayout layout = xser_layout(invocation, counterpart.config);
@@ -275,7 +290,6 @@ int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host)
       TensorNames::hugging_face,
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
-  const int64_t step = step_of(saved);
   say_needs("the export", tensors, to);
   uint64_t bytes = 0;
   {

@@ -148,9 +148,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
        folder_notes(recipe.run_folder(), folder_, resumes, options.folder_named)) {
     log_->line(note);
   }
-  const int64_t copy = background_ ? background_->bytes() : 0;
+  const SaveBytes saves = save_bytes();
   for (const auto& line :
-       start_block(session, host_, *weights_, peak_, progress_.plugins, folder_, copy)) {
+       start_block(session, host_, *weights_, peak_, progress_.plugins, folder_, saves)) {
     log_->line(line);
   }
   for (const auto& note : notes) {

@@ -16,7 +16,9 @@
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/storage/copy_object.hpp"
 #include "core/storage/step_folder.hpp"
+#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -70,6 +72,12 @@ nlohmann::json run_state(const CheckpointReader& saved) {
 void copy_recipe(Storage& storage, const Path& from, const Path& to) {
   if (storage.contains(from / kRunRecipe) && !storage.contains(to / kRunRecipe)) {
     put_text(storage, to / kRunRecipe, get_text(storage, from / kRunRecipe, kLongestRecipe));
+    for (const Storage::Item& item : storage.list(from / kRunTokenizer)) {
+      if (!item.is_prefix) {
+        const Path name = Path(kRunTokenizer) / item.name;
+        copy_object(storage, from / name, storage, to / name);
+      }
+    }
   }
 }
 
@@ -269,6 +277,9 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
         recipe_file,
         show_recipe(read.resolved.recipe, RecipeFormat::toml, /*origins=*/true)
     );
+    const PluginSection& tokenizer = read.resolved.recipe.tokenizer;
+    const auto& schema = host.require(Kind::tokenizer, tokenizer.use).schema;
+    keep_tokenizer(host.storage(), to, schema, tokenizer.options.as_table());
   }
   const std::string why =
       imported.unread.empty()

@@ -161,6 +161,16 @@ void LocalSaves::plan(std::span<const Slice> slices) {
   }
 }
 
+int64_t LocalSaves::bytes() const {
+  int64_t bytes = saves_->bytes();
+  for (const Part& part : others_) {
+    for (const Slice& slice : part.slices) {
+      bytes += static_cast<int64_t>(slice.local.nbytes());
+    }
+  }
+  return bytes;
+}
+
 /// Other nodes get copies of what was copied, and this rank theirs.
 void LocalSaves::exchange(std::vector<Slice>& ret_copies) {
   if (terms_.copies == 0) {

@@ -69,6 +69,9 @@ public:
   /// written next to the training.
   [[nodiscard]] BackgroundSaves& saves() { return *saves_; }
 
+  /// Bytes of this rank's copy and of those that it keeps for others, from the first save on.
+  [[nodiscard]] int64_t bytes() const;
+
   /// Finds the newest step of which every node's part is whole on some node, and gives each node that
   /// lacks its own a copy. `newer_than`: an older one is of no use. `say` gets sentences on rank 0.
   ///

@@ -2,6 +2,7 @@
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/tensors.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 namespace mh {
@@ -138,18 +140,60 @@ void add_packed_slice(
   );
 }
 
+namespace {
+
+/// Sizes of the box that a joined slice reads.
+std::vector<int64_t> joined_sizes(const JoinedSlice& one) {
+  std::vector<int64_t> sizes = one.own.sizes().vec();
+  sizes.pop_back();
+  sizes.back() *= one.own.size(-1);
+  return sizes;
+}
+
+} // namespace
+
+uint64_t bytes_to_read(
+    const CheckpointReader& saved, const MappedSlices& slices, const std::vector<uint64_t>& largest
+) {
+  const bool by_rows = saved.names() != TensorNames::own; // else whole boxes, with their checksums
+  const auto bytes = [&](const CheckpointTensor& tensor, int64_t rows) {
+    const uint64_t box = largest[static_cast<size_t>(&tensor - saved.tensors().data())];
+    const int64_t all = tensor.shape.empty() ? 1 : std::max<int64_t>(1, tensor.shape[0]);
+    const uint64_t row = value_bytes(tensor.dtype, tensor.shape) / static_cast<uint64_t>(all);
+    return by_rows ? std::min(box, row * static_cast<uint64_t>(rows)) : box;
+  };
+  std::map<const CheckpointTensor*, std::pair<int64_t, int64_t>> rows; // the first, and the end
+  for (const Slice& one : slices.slices) {
+    const int64_t begin = one.offset.empty() ? 0 : one.offset[0];
+    const int64_t end = begin + (one.offset.empty() ? 1 : one.local.size(0));
+    auto& hull = rows.try_emplace(saved.find(one.name), begin, end).first->second;
+    hull = {std::min(hull.first, begin), std::max(hull.second, end)};
+  }
+  uint64_t most = 0;
+  for (const auto& [tensor, hull] : rows) {
+    most = std::max(most, bytes(*tensor, hull.second - hull.first));
+  }
+  for (const JoinedSlice& one : slices.joined) {
+    const uint64_t own = value_bytes(one.own.scalar_type(), one.own.sizes().vec());
+    const int64_t count = joined_sizes(one).front();
+    most = std::max(most, own + bytes(*saved.find(one.box.name), count));
+  }
+  for (const PackedSlice& one :
+       slices.packed) { // an expert's values take half a byte, and two floats
+    const int64_t elements = one.own.numel() / std::max<int64_t>(1, one.own.size(0));
+    most = std::max(most, static_cast<uint64_t>(elements) * 17 / 2);
+  }
+  return most;
+}
+
 void read_mapped(CheckpointReader& saved, const MappedSlices& slices) {
   saved.read(slices.slices);
   for (const PackedSlice& one : slices.packed) {
     read_packed(saved, one);
   }
   for (const JoinedSlice& one : slices.joined) {
-    const auto options = at::TensorOptions(one.own.scalar_type());
-    std::vector<int64_t> sizes = one.own.sizes().vec();
-    sizes.pop_back();
-    sizes.back() *= one.own.size(-1);
     Slice slice = one.box;
-    slice.local = at::empty(sizes, options);
+    slice.local = at::empty(joined_sizes(one), at::TensorOptions(one.own.scalar_type()));
     saved.read({&slice, 1});
     one.own.copy_(slice.local.view(one.own.sizes()));
   }

@@ -39,9 +39,9 @@ struct PackedSlice {
 
 /// Slices that fill ours.
 struct MappedSlices {
-  std::vector<Slice> slices;
-  std::vector<JoinedSlice> joined;
-  std::vector<PackedSlice> packed;
+  std::vector<Slice> slices{};
+  std::vector<JoinedSlice> joined{};
+  std::vector<PackedSlice> packed{};
 };
 
 /// Adds slices of `theirs`: for each of ours that it is made of, the boxes of theirs that this rank
@@ -67,6 +67,13 @@ void add_packed_slice(
     const CheckpointReader& saved,
     const HfTensor& map,
     MappedSlices& ret_slices
+);
+
+/// Bytes that are in memory while they are read, next to what they fill, at most.
+///
+/// largest:  as `largest_boxes` gives them
+[[nodiscard]] uint64_t bytes_to_read(
+    const CheckpointReader& saved, const MappedSlices& slices, const std::vector<uint64_t>& largest
 );
 
 /// Reads them all; of those that are joined or packed one at a time is in memory.

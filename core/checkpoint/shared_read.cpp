@@ -5,10 +5,8 @@
 #include "megahost/mesh.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +14,9 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace mh {
@@ -60,11 +60,6 @@ std::string receive_text(const Group& group, int64_t from) {
       reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()), static_cast<size_t>(size)};
 }
 
-/// The bytes of a tensor, one after the other.
-at::Tensor flat_bytes(const at::Tensor& tensor) {
-  return tensor.contiguous().reshape({-1}).view(at::kByte);
-}
-
 int64_t elements(const std::vector<Box>& boxes) {
   int64_t sum = 0;
   for (const Box& box : boxes) {
@@ -97,6 +92,29 @@ public:
     }
     exchange();
     choose_readers();
+  }
+
+  /// Memory of all rounds, so that no rank runs out of it while others wait for what it sends.
+  void allocate() {
+    std::vector<int64_t> sent(peers_.size());
+    int64_t read = 0, received = 0;
+    for (size_t reader = 0; reader < peers_.size(); ++reader) {
+      for (const size_t i : reads_of_[reader]) {
+        const StoredBox& box = boxes_[i];
+        if (reader != me_) {
+          received = std::max(received, bytes_of(box, parts(box, me_)));
+          continue;
+        }
+        read = std::max(read, bytes_of(box, {Box{box.offset, box.shape}}));
+        for (size_t peer = 0; peer < peers_.size(); ++peer) {
+          sent[peer] = std::max(sent[peer], peer == me_ ? 0 : bytes_of(box, parts(box, peer)));
+        }
+      }
+    }
+    const auto bytes = [](int64_t size) { return at::empty({size}, at::kByte); };
+    read_ = bytes(read);
+    received_ = bytes(received);
+    std::transform(sent.begin(), sent.end(), std::back_inserter(sent_), bytes);
   }
 
   /// Round after round each rank reads one box of its own, and all send what was read.
@@ -189,18 +207,40 @@ private:
     }
   }
 
-  /// After a failure the others are sent zeros: they wait for something.
+  [[nodiscard]] int64_t bytes_of(const StoredBox& box, const std::vector<Box>& parts) const {
+    return elements(parts) * static_cast<int64_t>(c10::elementSize(tensor_of(box).dtype));
+  }
+
+  /// The parts of a box, one after the other in a buffer.
+  [[nodiscard]] std::vector<at::Tensor>
+  parts_in(const at::Tensor& buffer, const StoredBox& box, const std::vector<Box>& parts) const {
+    std::vector<at::Tensor> views;
+    int64_t begin = 0;
+    for (const Box& part : parts) {
+      const int64_t length = bytes_of(box, {part});
+      views.push_back(buffer.narrow(0, begin, length).view(tensor_of(box).dtype).view(part.shape));
+      begin += length;
+    }
+    return views;
+  }
+
+  /// Does this rank's own part. A failure is told at the end: the others wait for what it sends.
+  template <class Action>
+  void attempt(const Action& action) {
+    try {
+      if (!failure_) {
+        action();
+      }
+    } catch (const std::exception&) {
+      failure_ = std::current_exception();
+    }
+  }
+
   at::Tensor read_box(const StoredBox& box) {
     const auto& tensor = tensor_of(box);
-    const at::Tensor local = at::zeros(box.shape, at::TensorOptions(tensor.dtype));
+    const at::Tensor local = parts_in(read_, box, {Box{box.offset, box.shape}}).front();
     const Slice slice{tensor.name, tensor.shape, box.offset, local};
-    if (!failure_) {
-      try {
-        saved_.read({&slice, 1});
-      } catch (const std::exception&) {
-        failure_ = std::current_exception();
-      }
-    }
+    attempt([&] { saved_.read({&slice, 1}); });
     return local;
   }
 
@@ -211,7 +251,6 @@ private:
       return;
     }
     std::vector<Pending> sent;
-    std::vector<at::Tensor> kept; // until they are sent
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
       std::vector<at::Tensor> pieces;
       const auto asked = parts(box, peer);
@@ -220,12 +259,12 @@ private:
       }
       if (peer == me_) {
         fill(box, pieces);
-      } else if (elements(asked) > 0) {
-        for (auto& piece : pieces) {
-          piece = flat_bytes(piece);
+      } else if (const int64_t bytes = bytes_of(box, asked); bytes > 0) {
+        const auto views = parts_in(sent_[peer], box, asked);
+        for (size_t i = 0; i < views.size(); ++i) {
+          views[i].copy_(pieces[i]);
         }
-        kept.push_back(at::cat(pieces));
-        sent.push_back(group_.send(kept.back(), peers_[peer]));
+        sent.push_back(group_.send(sent_[peer].narrow(0, 0, bytes), peers_[peer]));
       }
     }
     for (auto& one : sent) {
@@ -235,32 +274,23 @@ private:
 
   void receive(const StoredBox& box, size_t reader) {
     const auto mine = parts(box, me_);
-    const at::ScalarType dtype = tensor_of(box).dtype;
-    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-    const int64_t bytes = elements(mine) * size;
-    if (bytes == 0) {
-      return;
+    if (const int64_t bytes = bytes_of(box, mine); bytes > 0) {
+      const at::Tensor all = group_.receive(received_.narrow(0, 0, bytes), peers_[reader]).wait();
+      fill(box, parts_in(all, box, mine));
     }
-    const at::Tensor all = group_.receive(at::empty({bytes}, at::kByte), peers_[reader]).wait();
-    std::vector<at::Tensor> pieces;
-    int64_t begin = 0;
-    for (const Box& part : mine) {
-      const int64_t length = part.elements() * size;
-      pieces.push_back(all.narrow(0, begin, length).view(dtype).view(part.shape));
-      begin += length;
-    }
-    fill(box, pieces);
   }
 
   /// Writes what this rank's slices have of a box into them.
   void fill(const StoredBox& box, const std::vector<at::Tensor>& pieces) {
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const Box& own = wanted_[me_].at(box.tensor)[i];
-      const Box part = own.common({box.offset, box.shape});
-      if (part.elements() > 0) {
-        own.cut(locals_.at(box.tensor)[i], part).copy_(pieces[i]);
+    attempt([&] {
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const Box& own = wanted_[me_].at(box.tensor)[i];
+        const Box part = own.common({box.offset, box.shape});
+        if (part.elements() > 0) {
+          own.cut(locals_.at(box.tensor)[i], part).copy_(pieces[i]);
+        }
       }
-    }
+    });
   }
 
   CheckpointReader& saved_;
@@ -271,6 +301,8 @@ private:
   std::vector<WantedBoxes> wanted_;                  // by peer
   std::map<size_t, std::vector<at::Tensor>> locals_; // as this rank's `wanted_`
   std::vector<std::vector<size_t>> reads_of_;        // boxes, by peer
+  at::Tensor read_, received_;                       // bytes of the largest box, and of parts
+  std::vector<at::Tensor> sent_;                     // by peer
   std::exception_ptr failure_;
 };
 
@@ -298,11 +330,21 @@ void read_together(
       }
     }
   }
-  if (peers.size() < 2) {
-    saved.read(slices);
-    return;
+  std::optional<SharedRead> shared;
+  if (peers.size() > 1) {
+    shared.emplace(saved, slices, *ranks.group, std::move(peers));
   }
-  SharedRead(saved, slices, *ranks.group, std::move(peers)).run();
+  (void)together(ranks, [&] {
+    if (shared) {
+      shared->allocate();
+    }
+    return std::string();
+  });
+  if (shared) {
+    shared->run();
+  } else {
+    saved.read(slices);
+  }
 }
 
 } // namespace mh

@@ -16,8 +16,8 @@ namespace mh {
 /// Fills every rank's slices, which fit. Each file is read by the rank of a machine that needs most
 /// of it. Ranks that have no group read for themselves.
 ///
-/// Throws:  what `CheckpointReader::read` throws, on the rank that read; then slices of others have
-///          new values, too
+/// Throws:  what `CheckpointReader::read` throws, on the rank that read, or a failure to fill a slice,
+///          on its rank, once all have what others sent; then slices of others have new values, too
 /// Ranks:   all; `machine` is this one's word
 void read_together(
     CheckpointReader& saved,

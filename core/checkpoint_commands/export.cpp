@@ -10,11 +10,14 @@
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/foreign/megatron.hpp"
 #include "core/foreign/xser.hpp"
+#include "core/foreign/xser_names.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/changes.hpp"
+#include "core/recipe/load.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 #include "megahost/tokenizer.hpp"
 
@@ -37,29 +40,31 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLongestTokenizer = uint64_t{1} << 30;
 
-/// Files of a Hugging Face folder by which `transformers` makes its tokenizer.
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "vocab.txt",
-    "chat_template.jinja"};
+/// The run folder in which a checkpoint lies; its own, where there is none.
+fs::path run_of(const CheckpointReader& saved) {
+  std::error_code ignored;
+  for (fs::path folder = saved.path(); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (fs::exists(folder / "recipe.toml", ignored)) {
+      return folder;
+    }
+  }
+  return saved.path();
+}
 
 /// The model that a checkpoint's own recipe describes.
 class SavedModel {
 public:
-  SavedModel(const CheckpointReader& saved, Host& host)
+  SavedModel(const CheckpointReader& saved, const Invocation& invocation, Host& host)
       : host_(host)
+      , invocation_(invocation)
       , recipe_(recipe_of(saved))
       , entry_(host.require(Kind::architecture, text("model.use"))) {
-    const Value* tokenizer = recipe_.find("tokenizer");
-    tokenizer_ =
-        host.make<Tokenizer>(text("tokenizer.use"), options(*tokenizer, tokenizer_entry()));
+    tokenizer_options_ = tokenizer_of_run(
+        run_of(saved),
+        tokenizer_entry().schema,
+        options(*recipe_.find("tokenizer"), tokenizer_entry())
+    );
+    tokenizer_ = host.make<Tokenizer>(text("tokenizer.use"), tokenizer_options_);
     fields_ = options(*recipe_.find("model"), entry_);
     const int64_t length = recipe_.find_path("model.seq_length")->as_integer();
     const int64_t vocab = in_plugin(*tokenizer_, "vocab", [&] { return tokenizer_->vocab(); });
@@ -110,28 +115,9 @@ public:
     return ids;
   }
 
-  /// Files of the tokenizer, by their names at Hugging Face: those that the recipe names, and those
-  /// of a folder that it names, or in which it names a tokenizer.json.
+  /// Files of the tokenizer, by their names at Hugging Face.
   [[nodiscard]] std::map<std::string, fs::path> tokenizer_files() const {
-    std::map<std::string, fs::path> files;
-    std::error_code ignored;
-    for (const Field& field : tokenizer_entry().schema.fields) {
-      const fs::path file = field.path ? text("tokenizer." + field.name) : "";
-      const fs::path folder = file.filename() == kTokenizerFiles[0] ? file.parent_path() : file;
-      for (const char* name : kTokenizerFiles) {
-        if (!file.empty() && fs::is_regular_file(folder / name, ignored)) {
-          files[name] = folder / name;
-        }
-      }
-      if (fs::is_regular_file(file, ignored)) {
-        const auto known = std::ranges::find_if(kTokenizerFiles, [&](const fs::path& name) {
-          return name.stem() ==
-                 field.name; // "vocab" is vocab.json there, whatever it is called here
-        });
-        files.emplace(known != std::end(kTokenizerFiles) ? *known : file.filename().string(), file);
-      }
-    }
-    return files;
+    return mh::tokenizer_files(tokenizer_entry().schema, tokenizer_options_);
   }
 
   [[nodiscard]] const Value& recipe() const { return recipe_; }
@@ -153,6 +139,10 @@ private:
     }
     const auto state = parse_json(saved.state(), where);
     Value recipe = read_sections(state.value("sections", std::map<std::string, std::string>()));
+    for (const std::string& text : invocation_.all("--set")) {
+      const Layer layer = set_layer(text);
+      recipe = layer.tree.find("tokenizer") != nullptr ? merge(recipe, layer.tree) : recipe;
+    }
     for (const char* key : {"model.use", "model.seq_length", "tokenizer.use"}) {
       if (recipe.find_path(key) == nullptr) {
         throw Error(
@@ -187,8 +177,10 @@ private:
   }
 
   Host& host_;
+  const Invocation& invocation_;
   Value recipe_;
   const Registry::Entry& entry_;
+  Table tokenizer_options_;
   std::unique_ptr<Tokenizer> tokenizer_;
   Table fields_;
   std::unique_ptr<Architecture> architecture_;
@@ -207,18 +199,30 @@ int64_t step_of(const Saved& saved) {
   return json_size(parse_json(saved.reader->state(), where), "step", where);
 }
 
+/// The folder of -o, in which an export of the same step that was ended is removed.
+Path output_for_step(
+    const Invocation& invocation,
+    Storage& storage,
+    const IterationFormat& format,
+    const std::string& step
+) {
+  const bool is_half = format.is_half(output_folder(invocation) / step);
+  return output_of_format(invocation, storage, {}, is_half ? step : "");
+}
+
 int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
   const at::NoGradGuard no_grad;
   Storage& storage = host.storage();
-  const Path to = output_of_format(invocation, storage);
-  const SavedModel model(*saved.reader, host);
+  const int64_t step = step_of(saved);
+  const TorchDistFormat format({}, {.storage = storage});
+  const Path to = output_for_step(invocation, storage, format, iteration_name(step));
+  const SavedModel model(*saved.reader, invocation, host);
   OutlinedTensors tensors = megatron_tensors(
       *saved.reader,
       model.megatron(),
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
   tensors.file_bytes = file_bytes(invocation);
-  const int64_t step = step_of(saved);
   const bool goes_on = has_moments(tensors);
   const Json common =
       goes_on ? megatron_common(
@@ -265,8 +269,10 @@ XserLayout xser_layout(const Invocation& invocation, const Json& config) {
 
 int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host) {
   Storage& storage = host.storage();
-  const Path to = output_of_format(invocation, storage);
-  const SavedModel model(*saved.reader, host);
+  const int64_t step = step_of(saved);
+  const XserFormat format({}, {.storage = storage});
+  const Path to = output_for_step(invocation, storage, format, xser_folder(step));
+  const SavedModel model(*saved.reader, invocation, host);
   const HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
   const XserLayout layout = xser_layout(invocation, counterpart.config);
   OutlinedTensors tensors = mapped_tensors(
@@ -275,7 +281,6 @@ int export_as_xser(const Saved& saved, const Invocation& invocation, Host& host)
       TensorNames::hugging_face,
       dtype_named(invocation.value("--dtype", model.text("precision")))
   );
-  const int64_t step = step_of(saved);
   say_needs("the export", tensors, to);
   uint64_t bytes = 0;
   {
@@ -357,7 +362,7 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
        "spiece.model",
        "chat_template.jinja"}
   );
-  const SavedModel model(*saved.reader, host);
+  const SavedModel model(*saved.reader, invocation, host);
   HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
   const at::ScalarType dtype =
       dtype_named(invocation.value("--dtype", model.text("precision"))).value_or(at::kBFloat16);

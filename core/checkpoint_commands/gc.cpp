@@ -91,8 +91,12 @@ std::vector<Garbage> garbage_of(
 int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   const Path run = invocation.arguments.front();
   Storage& storage = host.storage();
-  if (invocation.has("--keep-every") && !invocation.has("--keep")) {
-    throw Error("--keep-every is given, and --keep is not", "--keep N says how many stay");
+  for (const char* rule : {"--keep-every", "--keep-best", "--keep-for", "--keep-per"}) {
+    if (invocation.has(rule) && !invocation.has("--keep")) {
+      throw Error(
+          std::string(rule) + " is given, and --keep is not", "--keep N says how many stay"
+      );
+    }
   }
   std::unique_ptr<FileLock> lock; // as a run that writes takes it
   std::error_code ignored;
@@ -113,7 +117,10 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   constexpr int64_t kMost = 1'000'000'000'000;
   const Retention retention{
       .keep = number_option(invocation, "--keep", 0, 1, kMost), // all unless given
-      .every = number_option(invocation, "--keep-every", 0, 1, kMost)};
+      .every = number_option(invocation, "--keep-every", 0, 1, kMost),
+      .best = number_option(invocation, "--keep-best", 0, 1, kMost),
+      .for_hours = real_option(invocation, "--keep-for", 0, 0, 1e9),
+      .per_hours = real_option(invocation, "--keep-per", 0, 0, 1e9)};
   const bool is_dry = invocation.has("--dry-run");
   uint64_t bytes = 0;
   size_t count = 0, folders = 0;

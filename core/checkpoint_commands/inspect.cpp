@@ -210,7 +210,7 @@ int command_checkpoint_ls(const Invocation& invocation, Host& host) {
     }
   }
   if (invocation.has("--json")) {
-    std::puts(list.dump().c_str());
+    std::puts(json_text(list).c_str());
   } else {
     std::fputs(columns(rows, Terminal::of(STDOUT_FILENO)).c_str(), stdout);
   }
@@ -244,7 +244,7 @@ int command_checkpoint_inspect(const Invocation& invocation, Host& host) {
         json["tensors"].push_back(tensor_json(tensors[i], stored[i]));
       }
     }
-    std::puts(json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(json_text(json).c_str());
     return 0;
   }
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
@@ -295,7 +295,7 @@ int command_checkpoint_verify(const Invocation& invocation, Host& host) {
         {"whole", found.damages.empty()},
         {"checksums", found.checksums},
         {"damages", found.damages}};
-    std::puts(json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(json_text(json).c_str());
   } else {
     for (const std::string& damage : found.damages) {
       std::printf("damaged: %s\n", visible(damage).c_str());

@@ -8,6 +8,7 @@
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint_commands/commands.hpp"
+#include "core/checkpoint_commands/import_run.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/draw/report.hpp"
 #include "core/foreign/dcp.hpp"
@@ -15,8 +16,9 @@
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/storage/copy_object.hpp"
 #include "core/storage/step_folder.hpp"
-#include "core/train/import_run.hpp"
+#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -70,6 +72,12 @@ nlohmann::json run_state(const CheckpointReader& saved) {
 void copy_recipe(Storage& storage, const Path& from, const Path& to) {
   if (storage.contains(from / kRunRecipe) && !storage.contains(to / kRunRecipe)) {
     put_text(storage, to / kRunRecipe, get_text(storage, from / kRunRecipe, kLongestRecipe));
+    for (const Storage::Item& item : storage.list(from / kRunTokenizer)) {
+      if (!item.is_prefix) {
+        const Path name = Path(kRunTokenizer) / item.name;
+        copy_object(storage, from / name, storage, to / name);
+      }
+    }
   }
 }
 
@@ -147,16 +155,19 @@ averaged_steps(const Invocation& invocation, std::vector<int64_t> there, const s
   return asked;
 }
 
+using OpenSteps = std::vector<std::unique_ptr<CheckpointReader>>;
+
 /// The mean of a tensor over checkpoints, added up in float64; of whole numbers and booleans, which
 /// have no mean, the value that all have.
-at::Tensor
-mean_of(const std::vector<std::unique_ptr<CheckpointReader>>& saved, const std::string& name) {
-  const at::Tensor first = whole_tensor(*saved.front(), name);
-  at::Tensor sum = first.is_floating_point() ? first.to(at::kDouble) : first;
+at::Tensor mean_of(const OpenSteps& saved, const std::string& name) {
+  const CheckpointTensor& first = *saved.front()->find(name);
+  const bool is_float = at::isFloatingType(first.dtype);
+  at::Tensor sum = whole_tensor(*saved.front(), name);
+  sum = is_float ? sum.to(at::kDouble) : sum;
   for (size_t i = 1; i < saved.size(); ++i) {
     const CheckpointTensor* other = saved[i]->find(name);
-    const bool is_alike = other != nullptr && at::IntArrayRef(other->shape) == first.sizes() &&
-                          other->dtype == first.scalar_type();
+    const bool is_alike =
+        other != nullptr && other->shape == first.shape && other->dtype == first.dtype;
     if (!is_alike) {
       throw Error(
           saved[i]->path().string() + " has no tensor " + printable(name) + " like that of " +
@@ -166,9 +177,9 @@ mean_of(const std::vector<std::unique_ptr<CheckpointReader>>& saved, const std::
       );
     }
     const at::Tensor value = whole_tensor(*saved[i], name);
-    if (first.is_floating_point()) {
+    if (is_float) {
       sum.add_(value);
-    } else if (!at::equal(value, first)) {
+    } else if (!at::equal(value, sum)) {
       throw Error(
           saved[i]->path().string() + ": " + printable(name) + " is of whole numbers, and differs",
           "average checkpoints in which it is the same",
@@ -176,9 +187,29 @@ mean_of(const std::vector<std::unique_ptr<CheckpointReader>>& saved, const std::
       );
     }
   }
-  return first.is_floating_point()
-             ? sum.div_(static_cast<double>(saved.size())).to(first.scalar_type())
-             : first;
+  return is_float ? sum.div_(static_cast<double>(saved.size())).to(first.dtype) : sum;
+}
+
+/// Bytes of tensors that are in memory at a time while `mean_of` makes some, at most: the sum, a value,
+/// and what reading it or adding it, which makes it float64, takes.
+uint64_t mean_at_once(const OpenSteps& saved, const std::vector<TensorOutline>& outlines) {
+  uint64_t most = 0;
+  for (const auto& one : saved) {
+    const std::vector<uint64_t> boxes = largest_boxes(*one);
+    for (const TensorOutline& outline : outlines) {
+      const CheckpointTensor* tensor = one->find(outline.name);
+      if (tensor == nullptr) {
+        continue; // `mean_of` refuses it
+      }
+      const uint64_t bytes = tensor_bytes(*tensor);
+      const uint64_t wide =
+          at::isFloatingType(tensor->dtype) ? value_bytes(at::kDouble, tensor->shape) : 0;
+      const uint64_t sum = one == saved.front() ? 0 : std::max(wide, bytes);
+      const uint64_t box = boxes[static_cast<size_t>(tensor - one->tensors().data())];
+      most = std::max(most, sum + bytes + std::max(box, wide));
+    }
+  }
+  return most;
 }
 
 } // namespace
@@ -220,15 +251,25 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
   const Read read = read_resolved(invocation, host, invocation.value("--recipe"));
   Recipe recipe = read.resolved.recipe;
   recipe.parallel = {};
-  if (!native_steps(host.storage(), to).steps().empty()) {
+  StepFolder steps = native_steps(host.storage(), to);
+  if (!steps.steps().empty()) {
     throw Error(
         to.string() + " holds checkpoints already", "name another folder by -o", exit_code::data
     );
   }
-  const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});
+  const auto session =
+      make_session(recipe, host, {.corpus = false, .initialise = false, .planned_for = at::kCPU});
   WeightsWanted wanted = weights_wanted(invocation);
   wanted.format = invocation.value("--format");
-  const ImportedRun imported = import_run(from, to, *session, host, wanted);
+  ImportedRun imported = import_run(from, *session, host, wanted);
+  imported.tensors.file_bytes = file_bytes(invocation);
+  say_needs("the import", imported.tensors, to);
+  {
+    ByteProgress progress("importing", imported.tensors.bytes());
+    imported.tensors.progress = [&progress](uint64_t done) { progress(done); };
+    steps.recover();
+    write_native_tensors(host.storage(), steps, imported.step, imported.state, imported.tensors);
+  }
   const Path recipe_file = to / kRunRecipe;
   if (!host.storage().contains(recipe_file)) {
     put_text(
@@ -236,6 +277,9 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
         recipe_file,
         show_recipe(read.resolved.recipe, RecipeFormat::toml, /*origins=*/true)
     );
+    const PluginSection& tokenizer = read.resolved.recipe.tokenizer;
+    const auto& schema = host.require(Kind::tokenizer, tokenizer.use).schema;
+    keep_tokenizer(host.storage(), to, schema, tokenizer.options.as_table());
   }
   const std::string why =
       imported.unread.empty()
@@ -248,10 +292,10 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
       to.c_str(),
       grouped(imported.step).c_str(),
       grouped(static_cast<int64_t>(imported.weights)).c_str(),
-      grouped(static_cast<int64_t>(imported.state)).c_str(),
+      grouped(static_cast<int64_t>(imported.optimizer)).c_str(),
       imported.from.c_str(),
       why.c_str(),
-      imported.state > 0 ? "" : "; without it --resume cannot go on: begin a run with --weights"
+      imported.optimizer > 0 ? "" : "; without it --resume cannot go on: begin a run with --weights"
   );
   return 0;
 }
@@ -318,7 +362,7 @@ int command_checkpoint_average(const Invocation& invocation, Host& host) {
     );
   }
   const std::vector<int64_t> steps = averaged_steps(invocation, *there, run);
-  std::vector<std::unique_ptr<CheckpointReader>> saved;
+  OpenSteps saved;
   for (const int64_t step : steps) {
     saved.push_back(in_plugin(format, "open", [&] { return format.open(run, step); }));
   }
@@ -326,9 +370,11 @@ int command_checkpoint_average(const Invocation& invocation, Host& host) {
   StepFolder into = native_steps(storage, to);
   require_new_step(into, steps.front(), to);
   OutlinedTensors tensors = outlined(*saved.front(), /*weights_only=*/true, std::nullopt);
+  tensors.at_once = mean_at_once(saved, tensors.outlines);
   tensors.value = [&saved](const std::string& name) { return mean_of(saved, name); };
   tensors.file_bytes = file_bytes(invocation);
   const nlohmann::json state = run_state(*saved.front());
+  say_needs("the mean", tensors, to);
   {
     ByteProgress progress("averaging", tensors.bytes());
     tensors.progress = [&progress](uint64_t done) { progress(done); };

@@ -133,20 +133,26 @@ Path output_folder(const Invocation& invocation) {
 }
 
 Path output_of_format(
-    const Invocation& invocation, Storage& storage, const std::vector<std::string_view>& own
+    const Invocation& invocation,
+    Storage& storage,
+    const std::vector<std::string_view>& own,
+    const std::string& half
 ) {
   const Path to = output_folder(invocation);
   for (const Storage::Item& item : storage.list(to)) {
     const bool ours = !item.is_prefix && std::ranges::any_of(own, [&](std::string_view name) {
       return item.name.starts_with(name);
     });
-    if (!ours) {
+    if (!ours && (!item.is_prefix || item.name != half)) {
       throw Error(
           to.string() + " is not empty: it holds " + printable(item.name),
           "name another folder by -o: two formats in one could be taken for each other",
           exit_code::data
       );
     }
+  }
+  if (!half.empty()) {
+    storage.remove_all(to / half);
   }
   if (!scheme_of(to.native()
       )) { // in a store `checkpoint gc` does it, which may ask for more rights

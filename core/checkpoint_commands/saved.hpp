@@ -63,11 +63,14 @@ private:
 
 /// The folder of -o, in which nothing is but files with these beginnings: those of an earlier export of
 /// the same format that was ended, which are written again. Temporary files of its uploads are
-/// removed.
+/// removed, and so is `half`, the folder that such an export has begun.
 ///
 /// Throws:  mh::Error (exit code 5) naming what else is there
 [[nodiscard]] Path output_of_format(
-    const Invocation& invocation, Storage& storage, const std::vector<std::string_view>& own = {}
+    const Invocation& invocation,
+    Storage& storage,
+    const std::vector<std::string_view>& own = {},
+    const std::string& half = ""
 );
 
 /// Says how many bytes are going to be written, and how much memory that takes without the buffers of

@@ -9,6 +9,7 @@
 #include "core/draw/columns.hpp"
 #include "core/draw/terminal.hpp"
 #include "core/encoders/search_index.hpp"
+#include "core/formats/json.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
 #include "megahost/error.hpp"
@@ -207,7 +208,7 @@ void print_found_json(
          {"text", made.index.texts[static_cast<size_t>(block.row)]}}
     );
   }
-  std::printf("%s\n", object.dump().c_str());
+  std::printf("%s\n", json_text(object).c_str());
 }
 
 void check_embed_options(const Invocation& invocation) {

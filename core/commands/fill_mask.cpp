@@ -6,6 +6,7 @@
 #include "core/commands/given_model.hpp"
 #include "core/draw/columns.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/formats/json.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -57,7 +58,7 @@ int command_fill_mask(const Invocation& invocation, Host& host) {
         );
       }
     }
-    std::printf("%s\n", object.dump().c_str());
+    std::printf("%s\n", json_text(object).c_str());
     return 0;
   }
   std::vector<TextRow> rows{{"GUESS"}};

@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
 #include "core/commands/given_model.hpp"
+#include "core/formats/json.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -107,7 +108,7 @@ int command_generate(const Invocation& invocation, Host& host) {
         {"cached", made.cached},
         {"seconds", made.seconds},
         {"weights", weights.description}};
-    std::printf("%s\n", object.dump().c_str());
+    std::printf("%s\n", json_text(object).c_str());
   } else {
     std::puts("");
     std::fflush(stdout); // the speed goes elsewhere, and comes after it

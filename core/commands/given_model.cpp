@@ -49,6 +49,9 @@ GivenModel given_model(const Invocation& invocation, Host& host, bool corpus) {
       read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
         return exact;
       });
+  if (corpus) {
+    require_corpus_in_run(read);
+  }
   Recipe recipe = read.resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it, or copies
   recipe.batch = {};

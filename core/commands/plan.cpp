@@ -200,8 +200,7 @@ private:
   [[nodiscard]] const RecipeFiles& files(int64_t world) const {
     auto found = files_.find(world);
     if (found == files_.end()) {
-      found = files_.emplace(world, recipe_files(file_, facts(world))).first;
-      found->second.of_run = run_.has_value();
+      found = files_.emplace(world, recipe_files(file_, facts(world), run_.has_value())).first;
     }
     return found->second;
   }

@@ -1,5 +1,6 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/formats/json.hpp"
 #include "core/plan/timeline.hpp"
 #include "core/schema/sections.hpp"
 #include "core/step/stages.hpp"
@@ -170,7 +171,7 @@ void print_json(const Recipe& recipe, const Drawn& drawn) {
       {"(p-1)/(v m)", paper_bubble(args, args.virtual_stages)},
       {"most_live_passes", drawn.live},
       {"passes", passes}};
-  std::printf("%s\n", object.dump().c_str());
+  std::printf("%s\n", json_text(object).c_str());
 }
 
 void print(const Recipe& recipe, const Drawn& drawn) {

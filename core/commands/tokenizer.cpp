@@ -1,6 +1,7 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/formats/json.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -51,7 +52,7 @@ std::vector<int32_t> read_ids(std::string_view text) {
 
 void print_text(const Tokenizer& tokenizer, std::string_view ids, bool as_json) {
   const std::string text = tokenizer.decode(read_ids(ids));
-  std::cout << (as_json ? Json(valid_utf8(text)).dump() : text) << '\n';
+  std::cout << (as_json ? json_text(Json(valid_utf8(text))) : text) << '\n';
 }
 
 using NamedId = std::pair<const char*, std::optional<int32_t>>;
@@ -104,7 +105,7 @@ int command_tokenizer_encode(const Invocation& invocation, Host& host) {
     for (const int32_t id : ids) {
       tokens.push_back(valid_utf8(tokenizer->token(id)));
     }
-    std::puts(Json{{"ids", ids}, {"tokens", tokens}}.dump().c_str());
+    std::puts(json_text(Json{{"ids", ids}, {"tokens", tokens}}).c_str());
     return 0;
   }
   if (invocation.has("--ids")) {

@@ -195,7 +195,8 @@ Path DcpFormat::place(const Path& folder) const {
 
 bool DcpFormat::detect(const Path& folder) const {
   return (storage_.contains(folder / kDcpMetadataName) &&
-          !storage_.contains(folder / kTorchDistMark)) ||
+          !storage_.contains(folder / kTorchDistMark) &&
+          !storage_.contains(folder / kTorchDistCommon)) || // one that is not whole
          !storage_.list(folder / kDcpSteps).empty();
 }
 

@@ -26,6 +26,8 @@ inline constexpr const char* kDcpSteps = "dcp"; ///< subfolder of a run's folder
 /// The file that Megatron's torch_dist has in such a folder, written last: its names are not
 /// PyTorch's.
 inline constexpr const char* kTorchDistMark = "metadata.json";
+/// The file that Megatron's torch_dist has first.
+inline constexpr const char* kTorchDistCommon = "common.pt";
 /// The object that is the run's state, as JSON in a text.
 inline constexpr const char* kDcpStateName = "megahost.state";
 

@@ -17,7 +17,6 @@ namespace mh {
 
 namespace {
 
-constexpr const char* kCommon = "common.pt";
 constexpr const char* kLatest = "latest_checkpointed_iteration.txt";
 constexpr int64_t kMostEntries = 1 << 22; // stacked tensors, all together
 
@@ -142,7 +141,7 @@ private:
 };
 
 std::string common_arguments(Storage& storage, const Path& folder) {
-  const Path path = folder / kCommon;
+  const Path path = folder / kTorchDistCommon;
   if (!storage.contains(path)) {
     return ""; // later versions have it within
   }
@@ -242,6 +241,10 @@ bool TorchDistFormat::is_whole(const Path& folder) const {
          storage().contains(folder / kTorchDistMark);
 }
 
+std::string TorchDistFormat::lacking(const Path& folder) const {
+  return storage().contains(folder / kTorchDistCommon) && !is_whole(folder) ? kTorchDistMark : "";
+}
+
 std::unique_ptr<CheckpointReader> TorchDistFormat::read(const Path& folder) const {
   return open_torch_dist(storage(), folder);
 }
@@ -286,6 +289,7 @@ uint64_t write_torch_dist(
     return first;
   };
   const Path directory = folder / iteration_name(iteration);
+  put_text(storage, directory / kTorchDistCommon, common_text(iteration, common));
   const uint64_t bytes =
       write_dcp_tensors(storage, directory, tensors, "", [&](const TensorOutline& outline) {
         const auto [state, weight] = state_and_weight(outline.name);
@@ -304,7 +308,6 @@ uint64_t write_torch_dist(
         }
         return boxes;
       });
-  put_text(storage, directory / kCommon, common_text(iteration, common));
   put_text( // last: now it is whole
       storage,
       directory / kTorchDistMark,

@@ -37,6 +37,7 @@ public:
 
 protected:
   [[nodiscard]] bool is_whole(const Path& folder) const override;
+  [[nodiscard]] std::string lacking(const Path& folder) const override;
   [[nodiscard]] std::unique_ptr<CheckpointReader> read(const Path& folder) const override;
 };
 
@@ -72,7 +73,7 @@ open_torch_dist(Storage& storage, const Path& folder);
 ///          has tensors of other shapes than the others'
 [[nodiscard]] std::unique_ptr<CheckpointReader> open_mp_rank(Storage& storage, const Path& folder);
 
-/// Writes `folder`/iter_0000100 and `latest_checkpointed_iteration.txt`. One tensor of ours is in
+/// Writes `folder`/iter_0000100, `common.pt` first and `metadata.json` last of it, and `latest_checkpointed_iteration.txt`. One tensor of ours is in
 /// memory at a time.
 ///
 /// tensors:  names are those of `Architecture::megatron()`; "optimizer.exp_avg.NAME" is a moment of

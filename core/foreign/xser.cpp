@@ -198,6 +198,12 @@ bool XserFormat::is_whole(const Path& folder) const {
          (storage().contains(folder / kXserDone) || !storage().contains(folder / kXserBegun));
 }
 
+std::string XserFormat::lacking(const Path& folder) const {
+  const bool is_begun =
+      storage().contains(folder / kXserBegun) && !storage().contains(folder / kXserDone);
+  return is_begun ? std::string(kXserDone) : "";
+}
+
 std::unique_ptr<CheckpointReader> XserFormat::read(const Path& folder) const {
   return open_xser(storage(), folder);
 }

@@ -39,6 +39,7 @@ public:
 
 protected:
   [[nodiscard]] bool is_whole(const Path& folder) const override;
+  [[nodiscard]] std::string lacking(const Path& folder) const override;
   [[nodiscard]] std::unique_ptr<CheckpointReader> read(const Path& folder) const override;
   [[nodiscard]] std::string folder_name(int64_t step) const override;
 };

@@ -108,4 +108,12 @@ int64_t json_size(const nlohmann::json& object, std::string_view key, const std:
   return value.get<int64_t>();
 }
 
+std::string json_text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
+
 } // namespace mh

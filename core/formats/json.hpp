@@ -23,6 +23,11 @@ struct JsonLimits {
 [[nodiscard]] nlohmann::json
 parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});
 
+/// A line of JSON for other programs. Text that is not ASCII is written as \uXXXX, so that none of it
+/// changes what a terminal shows; bytes that are no UTF-8 are replaced.
+[[nodiscard]] std::string json_text(const nlohmann::json& json);
+[[nodiscard]] std::string json_text(const nlohmann::ordered_json& json);
+
 /// The member of an object. The `json_` functions throw mh::Error (exit code 5) "WHERE: `key` is
 /// ..." if the member is missing or of another type.
 [[nodiscard]] const nlohmann::json&

@@ -168,6 +168,14 @@ TorchFile::TorchFile(ReadAt read, uint64_t size, std::string file, const PickleL
   }
   std::string text(data->bytes, '\0');
   read_(data->offset, std::as_writable_bytes(std::span(text)));
+  if (crc32(text) != data->crc32) {
+    throw Error(
+        file_ + ": data.pkl does not match its checksum",
+        "the file is damaged: use another copy; or it was written without checksums, by "
+        "torch.serialization.set_crc32_options(False)",
+        exit_code::data
+    );
+  }
   if (const ZipEntry* order = find("byteorder"); order != nullptr) {
     std::string word(std::min<uint64_t>(order->bytes, 16), '\0');
     read_(order->offset, std::as_writable_bytes(std::span(word)));

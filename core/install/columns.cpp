@@ -235,9 +235,7 @@ void require_columns(const arrow::Schema& schema, const ColumnNames& columns) {
       for (const std::string& name : schema.field_names()) {
         there += (there.empty() ? "" : ", ") + name;
       }
-      throw std::runtime_error(
-          "it has no column " + column + ", but " + there + " (--json-key says which are read)"
-      );
+      throw MissingColumn("it has no column " + column + ", but " + there);
     }
   }
 }

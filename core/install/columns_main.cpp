@@ -41,6 +41,9 @@ int main(int count, char** words) {
     if (std::fflush(stdout) != 0) {
       throw std::runtime_error("the rows cannot be written");
     }
+  } catch (const mh::columns::MissingColumn& error) {
+    std::fputs(error.what(), stderr);
+    return mh::columns::kMissingColumn;
   } catch (const std::exception& error) {
     std::fputs(error.what(), stderr);
     return 1;

@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int kMissingColumn = 3; ///< exit status of megahost-columns (columns.hpp)
+
 /// Both ends of a pipe; what is left open is closed.
 struct PipeEnds {
   PipeEnds() {
@@ -109,11 +111,13 @@ public:
     if (got == 0 && pid_ > 0) { // what came before a damage is good
       std::string text(1 << 12, '\0');
       text.resize(read_pipe(said_, text, path_));
-      if (wait() != 0) {
+      if (const int status = wait(); status != 0) {
+        const bool is_whole = WIFEXITED(status) && WEXITSTATUS(status) == kMissingColumn;
         throw Error(
             path_ +
                 " cannot be read: " + (text.empty() ? "the program that reads it was ended" : text),
-            "get the file anew, or go on without its rest with --on-error skip",
+            is_whole ? "name columns that it has by --json-key"
+                     : "get the file anew, or go on without its rest with --on-error skip",
             exit_code::data
         );
       }

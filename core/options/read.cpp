@@ -12,8 +12,10 @@
 #include "core/plugin/shadows.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/handed_files.hpp"
+#include "core/recipe/paths.hpp"
 #include "core/schema/sections.hpp"
 #include "core/train/named_tokenizer.hpp"
+#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -48,6 +50,11 @@ Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& fi
   return loaded;
 }
 
+/// The run folder of such a recipe.
+std::filesystem::path run_of(const Loaded& loaded) {
+  return std::filesystem::path(loaded.file).parent_path();
+}
+
 Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   Resolved resolved = [&] {
@@ -58,6 +65,11 @@ Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& file
       throw;
     }
   }();
+  if (loaded.of_run) {
+    auto& tokenizer = resolved.recipe.tokenizer;
+    const auto& schema = host.require(Kind::tokenizer, tokenizer.use).schema;
+    tokenizer.options = tokenizer_of_run(run_of(loaded), schema, tokenizer.options.as_table());
+  }
   return {files, std::move(loaded), std::move(resolved)};
 }
 
@@ -179,14 +191,18 @@ Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   if (resolved.recipe.storage) {
     host.set_storage_options(*resolved.recipe.storage);
   }
-  const Recipe::Data& data = resolved.recipe.data;
-  host.set_cache(data.cache, static_cast<uint64_t>(data.cache_limit * 1e9));
+  if (!loaded.of_run) { // files would be written where others say
+    const Recipe::Data& data = resolved.recipe.data;
+    host.set_cache(data.cache, static_cast<uint64_t>(data.cache_limit * 1e9));
+  }
   return resolved;
 }
 
 Resolved resolve_with_plugins(Loaded& loaded, Host& host, const Facts& facts) {
   open_plugins(loaded, host);
-  lay_on_model_from(loaded, host);
+  if (!loaded.of_run) { // a run's own has all that it says
+    lay_on_model_from(loaded, host);
+  }
   return resolve_loaded(loaded, host, facts);
 }
 
@@ -208,7 +224,30 @@ int64_t world_size(const Invocation& invocation, const std::optional<Found>& pla
   return node ? ranks * node->nodes : ranks;
 }
 
-RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
+void require_corpus_in_run(const Read& read) {
+  const auto schema = read.resolved.schemas.find("data");
+  const Value* data = read.resolved.recipe.tree.find("data");
+  if (!read.loaded.of_run || schema == read.resolved.schemas.end() || data == nullptr) {
+    return;
+  }
+  for (const Field& field : schema->second.fields) {
+    const Value* value = data->find(field.name);
+    if (value == nullptr || field.name == "cache") {
+      continue;
+    }
+    Table table{{field.name, *value}};
+    change_paths(
+        Schema{{field}, {}},
+        [&](const Value& path) {
+          require_in_run(run_of(read.loaded), "data." + field.name, path);
+          return path;
+        },
+        table
+    );
+  }
+}
+
+RecipeFiles recipe_files(const std::string& file, const Facts& facts, bool of_run) {
   if (const std::string bytes = handed_bytes(); !bytes.empty()) {
     if (auto files = unpack_files(file, bytes)) {
       return std::move(*files);
@@ -217,6 +256,7 @@ RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
   LoadOptions options;
   options.roots = recipe_folders();
   options.facts = facts;
+  options.of_run = of_run;
   return read_recipe_files(file, options);
 }
 
@@ -245,8 +285,7 @@ Read read_resolved(
       .bf16 = this_processor().bf16(),
       .world = world_size(invocation, place_without_plugins(invocation)),
       .trains = !only_evaluates(invocation.command)};
-  RecipeFiles files = recipe_files(file, facts);
-  files.of_run = is_of_given_run(invocation, file);
+  const RecipeFiles files = recipe_files(file, facts, is_of_given_run(invocation, file));
   const Loaded asked = load_layers(load_options(invocation, facts), host, files);
   auto place = find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
   // A run's recipe is asked of one rank, however many have copies of its model; `eval` keeps its layout.

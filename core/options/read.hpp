@@ -37,8 +37,13 @@ struct Read {
 /// The files of a recipe, evaluated. A Lua recipe runs here, once for all that a command makes of
 /// it and for all ranks that it starts.
 ///
+/// of_run:  as RecipeFiles says
 /// Throws:  mh::Error, RecipeError
-[[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
+[[nodiscard]] RecipeFiles
+recipe_files(const std::string& file, const Facts& facts, bool of_run = false);
+
+/// Refuses the files of a corpus that the recipe of a run folder names, as `require_in_run`.
+void require_corpus_in_run(const Read& read);
 
 /// The start of so many ranks of this command, or this node's of them.
 [[nodiscard]] StartedRanks ranks_to_start(const Invocation& invocation, int64_t ranks);

@@ -55,6 +55,11 @@ void set_cache(const Table& data, Host& host) {
   host.set_cache(read.cache, static_cast<uint64_t>(read.cache_limit * 1e9));
 }
 
+/// Whether it is an option of a run's tokenizer, in place of what the run says.
+bool is_of_tokenizer(const Invocation& invocation, const Layer& layer) {
+  return invocation.command == "checkpoint export" && layer.tree.find("tokenizer") != nullptr;
+}
+
 } // namespace
 
 void give_storage_options(const Invocation& invocation, Host& host) {
@@ -67,7 +72,7 @@ void give_storage_options(const Invocation& invocation, Host& host) {
     });
     if (is_known) {
       given = merge(given, layer.tree);
-    } else if (!invocation.has("--tokenizer")) { // else it is read as the tokenizer's
+    } else if (!invocation.has("--tokenizer") && !is_of_tokenizer(invocation, layer)) {
       throw Error(
           "--set " + text + " sets no option of a storage", "write --set storage.KEY=VALUE"
       );

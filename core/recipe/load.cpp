@@ -64,6 +64,15 @@ public:
     ParsedFile parsed = read_recipe(file, name, options_);
     files.insert(files.end(), parsed.files.begin(), parsed.files.end());
     if (const Value* extends = parsed.tree.find("extends")) {
+      if (options_.of_run) {
+        refuse(
+            extends->origin,
+            "extends",
+            "the recipe of a run folder extends another: it would be read outside of the folder",
+            "",
+            "a run keeps its recipe whole; to mean it, give the file by --recipe"
+        );
+      }
       add_extended(*extends, file.parent_path());
       parsed.tree.as_table().erase("extends");
     }
@@ -178,7 +187,7 @@ RecipeFiles read_recipe_files(const fs::path& name, const LoadOptions& options) 
   const fs::path file = found.value_or(name);
   Loader loader(options);
   loader.add(file, "recipe", {});
-  return {file.string(), std::move(loader.layers), std::move(loader.files)};
+  return {file.string(), std::move(loader.layers), std::move(loader.files), options.of_run};
 }
 
 Loaded merged(std::string file, std::vector<Layer> layers, const LoadOptions& options) {

@@ -25,6 +25,7 @@ struct LoadOptions : ReadOptions {
   std::vector<std::string> sets{};   ///< "optimizer.lr=1e-3", in the order of the command line
   std::vector<Layer> layers{};       ///< layers of the program, above the recipe and below `sets`
   std::vector<std::string> layout{}; ///< the same as `sets` and above them: one of --layouts
+  bool of_run = false;               ///< recipe.toml of a run folder (RecipeFiles), which extends no other
 };
 
 /// A recipe file and those that it extends, evaluated: what the command line says is laid on later.

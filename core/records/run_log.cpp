@@ -2,6 +2,8 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/base/visible.hpp"
+#include "core/formats/json.hpp"
 #include "core/records/metrics.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
@@ -108,8 +110,9 @@ void RunLog::remember(const Metric& metric) {
 }
 
 void RunLog::line(const std::string& text) {
-  output_.line(format_ == "json" ? Json{{"note", text}}.dump() : text);
-  keep_line(text);
+  const std::string shown = visible(text, "\n\t"); // parts of it come from files of others
+  output_.line(format_ == "json" ? json_text(Json{{"note", text}}) : shown);
+  keep_line(shown);
 }
 
 void RunLog::keep_line(const std::string& text) {
@@ -180,7 +183,7 @@ void RunLog::evaluation(const EvalRecord& record) {
   remember(record);
   write(record);
   if (format_ == "json") {
-    output_.line(Json{{"step", record.step}, {"eval", losses_json(record.losses)}}.dump());
+    output_.line(json_text(Json{{"step", record.step}, {"eval", losses_json(record.losses)}}));
     return;
   }
   std::string text =

@@ -1,6 +1,7 @@
 #include "core/records/step_lines.hpp"
 
 #include "core/base/number_text.hpp"
+#include "core/formats/json.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -206,7 +207,7 @@ json_line(const std::vector<StepRecord>& steps, const Rates& rates, const Outloo
   json["loss_z"] = known(outlook.loss_z.has_value(), outlook.loss_z.value_or(0));
   json["gradient_norm_z"] = known(outlook.norm_z.has_value(), outlook.norm_z.value_or(0));
   json["seconds_left"] = outlook.seconds_left;
-  return json.dump();
+  return json_text(json);
 }
 
 } // namespace mh

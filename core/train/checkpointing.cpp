@@ -1,5 +1,7 @@
 #include "core/train/checkpointing.hpp"
 
+#include "core/base/number_text.hpp"
+#include "core/base/visible.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/shared_read.hpp"
@@ -8,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdio>
 #include <utility>
 
 namespace mh {
@@ -212,6 +215,40 @@ void save_checkpoint(
   write_and_retain(format, run, contents, retention, ranks);
 }
 
+void say_load(const CheckpointReader& saved, const MappedSlices& slices, const Ranks& ranks) {
+  if (ranks.rank != 0) {
+    return;
+  }
+  uint64_t bytes = 0;
+  for (const Slice& slice : slices.slices) {
+    const auto size = c10::elementSize(saved.find(slice.name)->dtype);
+    bytes += static_cast<uint64_t>(slice.local.numel()) * size;
+  }
+  for (const JoinedSlice& one : slices.joined) {
+    const auto size = c10::elementSize(saved.find(one.box.name)->dtype);
+    bytes += static_cast<uint64_t>(one.own.numel()) * size;
+  }
+  for (const PackedSlice& one : slices.packed) { // half a byte each, and one for 32
+    bytes += static_cast<uint64_t>(one.own.numel()) * 17 / 32;
+  }
+  constexpr uint64_t kLarge = 1'000'000'000; // less is loaded before a person has read of it
+  if (bytes < kLarge) {
+    return;
+  }
+  // Ranks of one machine send one another what they read.
+  const int64_t others = ranks.group == nullptr ? 0 : ranks.group->size() - 1;
+  const uint64_t box = bytes_to_read(saved, slices, largest_boxes(saved));
+  const uint64_t memory = others == 0 ? box : box * static_cast<uint64_t>(2 + others);
+  std::fprintf(
+      stderr,
+      "loading %s of %s takes %s%s of memory in addition to what it fills\n",
+      bytes_text(static_cast<int64_t>(bytes)).c_str(),
+      visible(saved.path().string()).c_str(),
+      others == 0 ? "" : "up to ",
+      bytes_text(static_cast<int64_t>(memory)).c_str()
+  );
+}
+
 std::optional<Progress> load_checkpoint(
     const CheckpointFormat& format,
     const std::filesystem::path& run,
@@ -253,6 +290,7 @@ std::optional<Progress> load_checkpoint(
           },
       .load =
           [&] {
+            say_load(*saved, {.slices = wanted}, ranks);
             in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks, machine); });
           }};
   const auto steps = steps_of(format, run);

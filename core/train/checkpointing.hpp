@@ -1,6 +1,7 @@
 #pragma once
 /// The state that a run needs to continue as if it had never stopped.
 
+#include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/retention.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/guards.hpp"
@@ -106,6 +107,10 @@ void save_checkpoint(
 
 /// The opposite. `where` is the checkpoint, for messages.
 [[nodiscard]] Progress read_state(const std::string& text, const std::string& where);
+
+/// Says on rank 0, before they are read, how many bytes its slices of a checkpoint are, and how much
+/// memory reading them takes in addition to what they fill; of less than 1 GB nothing.
+void say_load(const CheckpointReader& saved, const MappedSlices& slices, const Ranks& ranks);
 
 /// The ranks that one checkpoint is read by, where each node has its own.
 struct ReadBy {

@@ -1,6 +1,7 @@
 #include "core/train/given_weights.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/assembled.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
@@ -8,8 +9,10 @@
 #include "core/checkpoint/model_from.hpp"
 #include "core/checkpoint/shared_read.hpp"
 #include "core/draw/report.hpp"
+#include "core/foreign/master_beginnings.hpp"
 #include "core/foreign/megatron_arguments.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/train/foreign_state.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
@@ -62,6 +65,8 @@ struct Filling {
   /// The model's own names, on whatever rank: of what is loaded, and of what `match` or a checkpoint
   /// that lacks them leaves at initial values.
   std::set<std::string> loaded, initial;
+  std::vector<HfTensor> maps{}; ///< mappings of another program's tensors that are read
+  bool has_state = false;       ///< the optimizer's state is read, too
 
   void leave(const std::vector<std::string>& ours) { initial.insert(ours.begin(), ours.end()); }
 };
@@ -168,10 +173,12 @@ Filling filling_by_map(
     Session& session,
     const std::vector<HfTensor>& maps,
     const WeightsWanted& wanted,
+    const StoredParts* stored,
     std::vector<std::string>& ret_lacking
 ) {
   ParameterStore& store = session.model->parameters();
-  const OwnParts into = wanted.into ? wanted.into : parameters_of(store);
+  const OwnParts into =
+      stored != nullptr ? stored->parts(StoredParts::kMaster) : parameters_of(store);
   const FreshParts fresh(session);
   Filling filling;
   for (HfTensor map : maps) {
@@ -210,15 +217,13 @@ Filling filling_by_map(
       );
     }
     filling.used.push_back(theirs->name);
+    filling.maps.push_back(map);
     ret_lacking.push_back(away);
     if (away.empty()) {
       const CheckpointTensor* master =
-          wanted.into ? saved.find("optimizer.master." + map.theirs) : nullptr;
+          stored != nullptr ? saved.find("optimizer.master." + map.theirs) : nullptr;
       add_mapped_slices(into, saved, master != nullptr ? *master : *theirs, map, filling.boxes);
     }
-  }
-  if (wanted.also) {
-    wanted.also(saved, filling.boxes);
   }
   require_all_named(store, maps, saved.names(), fresh);
   return filling;
@@ -342,14 +347,15 @@ struct AskedTensor {
   std::string of; ///< the parameter whose weights or state it is
 };
 
-std::vector<AskedTensor> asked_of(Session& session, const WeightsWanted& wanted) {
+std::vector<AskedTensor>
+asked_of(Session& session, const WeightsWanted& wanted, const StoredParts* parts) {
   std::vector<AskedTensor> asked;
   const auto add = [&](const std::string& name, const Piece& piece, const at::Tensor& value) {
     asked.push_back({{name, piece.global_shape, piece.offset, value}, piece.name});
   };
   if (wanted.weights != nullptr) {
     for (const Weights::Stored& stored : wanted.weights->stored()) {
-      add(stored.name, *stored.piece, stored.data);
+      add(stored.name, *stored.piece, parts->value(stored.name));
     }
     return asked;
   }
@@ -369,14 +375,22 @@ Filling filling_by_own_names(
     const CheckpointReader& saved,
     Session& session,
     const WeightsWanted& wanted,
+    const StoredParts* stored,
     const std::optional<Upcycling>& upcycling
 ) {
   Filling filling;
-  for (AskedTensor& one : asked_of(session, wanted)) {
+  std::vector<AskedTensor> asked = asked_of(session, wanted, stored);
+  const bool weights_only =
+      wanted.later && std::ranges::none_of(asked, [&saved](const AskedTensor& one) {
+        return one.slice.name != one.of && saved.find(one.slice.name) != nullptr;
+      });
+  for (AskedTensor& one : asked) {
     const bool is_weight = one.slice.name == one.of;
-    if (one.slice.local.numel() == 0 || (upcycling && upcycling->makes(one.slice.name))) {
+    if (one.slice.local.numel() == 0 || (upcycling && upcycling->makes(one.slice.name)) ||
+        (weights_only && !is_weight)) {
       continue;
     }
+    filling.has_state = filling.has_state || !is_weight;
     const std::string before = one.slice.name.substr(0, one.slice.name.size() - one.of.size());
     const auto theirs = wanted.match.theirs(one.of);
     if (!theirs || (!wanted.strict && saved.find(before + *theirs) == nullptr)) {
@@ -414,6 +428,9 @@ public:
     if (!wanted.strict) { // what differs is said, and what does not fit in shape is refused
       allowed_.insert(allowed_.end(), {"model", "tokenizer"});
     }
+    if (wanted.weights != nullptr) {
+      stored_.emplace(*wanted.weights, session.model->parameters());
+    }
   }
 
   void open(std::optional<int64_t> step) {
@@ -425,16 +442,16 @@ public:
     const auto config = in_plugin(format_, "config", [&] { return format_.config(folder_); });
     upcycling_.reset();
     if (const TensorNames names = saved_->names(); names != TensorNames::own) {
-      require_no_state();
       const auto maps = mapping_of(*session_.architecture, names);
       std::vector<std::string> lacking;
       together(ranks_, [&] {
         require_same_model(config); // which names the fields, before what they leave without names
         require_counterpart(session_, maps, names);
         require_same_arguments();
-        filling_ = filling_by_map(*saved_, session_, maps, wanted_, lacking);
+        filling_ = filling_by_map(*saved_, session_, maps, wanted_, stored(), lacking);
         return std::string();
       });
+      add_state();
       judge_parts(maps);
       require_places();
       require_all_there(maps, names, lacking, ranks_);
@@ -443,7 +460,7 @@ public:
     if (wanted_.weights == nullptr) {
       upcycling_.emplace(session_, *saved_);
     }
-    filling_ = filling_by_own_names(*saved_, session_, wanted_, upcycling_);
+    filling_ = filling_by_own_names(*saved_, session_, wanted_, stored(), upcycling_);
     judge_parts({});
     const auto unused = unused_tensors(*saved_, filling_.boxes.slices, ranks_);
     const std::set<std::string> free(unused.begin(), unused.end());
@@ -471,6 +488,13 @@ public:
 
   void load() {
     in_plugin(format_, "read", [&] {
+      if (wanted_.later) { // what is real already is compared
+        MappedSlices real = filling_.boxes;
+        std::erase_if(real.slices, [](const Slice& one) { return one.local.is_meta(); });
+        saved_->read(real.slices);
+        return;
+      }
+      say_load(*saved_, filling_.boxes, ranks_);
       if (saved_->names() == TensorNames::own) {
         read_together(*saved_, filling_.boxes.slices, ranks_);
       } else {
@@ -482,8 +506,21 @@ public:
     }
   }
 
-  [[nodiscard]] GivenWeights result(const std::string& from, std::optional<int64_t> step) const {
-    return {from, saved_->names(), step, saved_->state(), notes_};
+  [[nodiscard]] GivenWeights
+  result(const std::string& from, std::optional<int64_t> step, FolderFormat& ret_format) {
+    beginnings_.require_alike(from);
+    GivenWeights given{
+        .description = from,
+        .names = saved_->names(),
+        .step = step,
+        .state = saved_->state(),
+        .arguments = saved_->arguments(),
+        .has_optimizer = filling_.has_state,
+        .notes = notes_};
+    if (wanted_.later) {
+      wanted_.later({std::move(ret_format), std::move(saved_), stored_->by_tensor(filling_.boxes)});
+    }
+    return given;
   }
 
 private:
@@ -508,14 +545,38 @@ private:
     return other_model(session_.recipe, host_, sections, session_.tokenizer->vocab());
   }
 
-  /// An optimizer's state is read of runs of ours.
-  void require_no_state() const {
-    if (wanted_.weights != nullptr) {
+  [[nodiscard]] const StoredParts* stored() const { return stored_ ? &*stored_ : nullptr; }
+
+  /// Adds another program's state of the optimizer, and the beginnings of masters, which are compared
+  /// with the weights.
+  ///
+  /// Ranks:   all
+  void add_state() {
+    if (!stored_) {
+      return;
+    }
+    std::set<std::string> lacking = stored_->states();
+    beginnings_ = {};
+    for (const std::string& text : together(ranks_, [&] {
+           const auto found = add_state_slices(*saved_, filling_.maps, *stored_, filling_.boxes);
+           return nlohmann::json(found).dump();
+         })) {
+      for (const std::string& found : nlohmann::json::parse(text).get<std::set<std::string>>()) {
+        lacking.erase(found);
+      }
+    }
+    for (const HfTensor& map : filling_.maps) {
+      beginnings_.add(*saved_, map.theirs, filling_.boxes.slices);
+    }
+    filling_.has_state = lacking.empty();
+    if (!lacking.empty() && !wanted_.later) {
+      const auto known = nlohmann::json::parse(saved_->arguments(), nullptr, false);
+      const std::string why = known.is_object() ? known.value(kUnreadState, "") : "";
       throw Error(
-          "load.optimizer: " + folder_.string() + " is a " + format_.about() +
-              ", of which weights are read",
-          "megahost checkpoint import makes a run of it, with the optimizer's state where it is "
-          "known",
+          "load.optimizer: " + saved_->path().string() + " holds no " + *lacking.begin() +
+              ", which the recipe's optimizer " + session_.recipe.optimizer.use + " keeps" +
+              (why.empty() ? "" : ": " + why),
+          "leave load.optimizer out: its weights are read",
           exit_code::data
       );
     }
@@ -641,8 +702,10 @@ private:
   Host& host_;
   Ranks ranks_;
   std::unique_ptr<CheckpointReader> saved_;
+  std::optional<StoredParts> stored_;
   std::optional<Upcycling> upcycling_;
   Filling filling_;
+  MasterBeginnings beginnings_;
   std::vector<std::string> notes_;
 };
 
@@ -668,7 +731,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
   const auto names = together(ranks, [&] { // one machine may lack the folder
     return format_of(folder, host, wanted.format).name;
   });
-  const FolderFormat found = format_of(folder, host, names.front());
+  FolderFormat found = format_of(folder, host, names.front());
   const auto& format = found.format;
   Loading loading(folder, *format, session, host, wanted);
   const auto steps = steps_of(*format, folder);
@@ -689,7 +752,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
       loading.load();
       return std::string();
     });
-    return loading.result(format->about() + " " + folder.string(), std::nullopt);
+    return loading.result(format->about() + " " + folder.string(), std::nullopt, found);
   }
   const auto place = format->place(folder);
   if (wanted.step && std::find(steps->begin(), steps->end(), *wanted.step) == steps->end()) {
@@ -717,7 +780,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
         exit_code::data
     );
   }
-  return loading.result(folder.string() + ", step " + std::to_string(*step), step);
+  return loading.result(folder.string() + ", step " + std::to_string(*step), step, found);
 }
 
 std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {

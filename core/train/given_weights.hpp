@@ -2,6 +2,7 @@
 /// A model's weights from where the user has them: a run of ours, a Hugging Face folder, or what
 /// else a plugin reads.
 
+#include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/tensor_match.hpp"
 #include "core/checkpoint/tensors.hpp"
@@ -13,17 +14,29 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
+/// A checkpoint that was judged, and is read tensor by tensor.
+struct LaterWeights {
+  FolderFormat format; ///< outlives the reader
+  std::unique_ptr<CheckpointReader> saved;
+  std::map<std::string, MappedSlices>
+      slices; ///< by the stored tensor of the Meta device that they fill
+};
+
 struct GivenWeights {
   std::string description;              ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
   TensorNames names = TensorNames::own; ///< names of parameters there
   std::optional<int64_t> step{};        ///< the checkpoint that was read, of a folder with steps
   std::string state{};                  ///< see CheckpointReader::state
+  std::string arguments{};              ///< see CheckpointReader::arguments
+  bool has_optimizer = false; ///< `WeightsWanted::weights` got all of the optimizer's state
   /// Sentences about what was loaded and what was not, where not everything need be.
   std::vector<std::string> notes{};
 };
@@ -38,13 +51,12 @@ struct WeightsWanted {
   std::string advice{}; ///< further help where a tensor does not fit
   bool strict = true;   ///< false: what only one side has is said, and not refused
   /// The destination in place of the model's parameters: a run's master weights and the state of its
-  /// optimizer, of a run of ours. `Weights::publish` comes after it.
-  Weights* weights = nullptr;
-  /// The destination of another program's weights in place of the model's parameters: they come from
-  /// its masters ("optimizer.master.NAME") where it has some.
-  OwnParts into{};
-  /// Adds what is read with the weights, of each checkpoint that is tried.
-  std::function<void(const CheckpointReader& saved, MappedSlices& ret_slices)> also{};
+  /// optimizer. Another program's weights come from its masters ("optimizer.master.NAME") where it
+  /// has some. `Weights::publish` comes after it.
+  const Weights* weights = nullptr;
+  /// Gets what would be read in place of reading it, of `weights` on the Meta device; then the
+  /// optimizer's state may be missing. Ranks:  one
+  std::function<void(LaterWeights later)> later{};
 };
 
 /// The wishes of a recipe's section `load`.

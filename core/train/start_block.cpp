@@ -99,7 +99,7 @@ struct StateBytes {
   int64_t parameters, gradients, optimizer;
 };
 
-std::string memory_text(const Session& session, const Weights& weights, int64_t copy) {
+std::string memory_text(const Session& session, const Weights& weights, const SaveBytes& saves) {
   const StateBytes bytes(session, weights);
   return "weights " + bytes_text(bytes.parameters) + ", gradients " + bytes_text(bytes.gradients) +
          ", optimizer " + bytes_text(bytes.optimizer) + ": " + bytes_text(bytes.all()) +
@@ -107,8 +107,11 @@ std::string memory_text(const Session& session, const Weights& weights, int64_t 
          (weights.host_bytes() > 0
               ? "; in host memory " + bytes_text(weights.host_bytes()) + " of the optimizer"
               : "") +
-         (copy > 0 ? "; from the first save on " + bytes_text(copy) + " of host memory for its copy"
-                   : "") +
+         (saves.copy > 0 ? "; from the first save on " + bytes_text(saves.copy) +
+                               " of host memory for its copy"
+          : saves.staged > 0
+              ? "; while a checkpoint is saved " + bytes_text(saves.staged) + " of host memory"
+              : "") +
          (session.device->memory() > 0 ? ", of " + bytes_text(session.device->memory()) : "");
 }
 
@@ -239,7 +242,7 @@ std::vector<std::string> start_block(
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder,
-    int64_t copy
+    const SaveBytes& saves
 ) {
   std::string names;
   for (const auto& plugin : plugins) {
@@ -254,7 +257,7 @@ std::vector<std::string> start_block(
       "  model      " + model_text(session),
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),
-      "  memory     " + memory_text(session, weights, copy),
+      "  memory     " + memory_text(session, weights, saves),
       "  data       " + summary_of(*session.corpus)};
   for (const std::string& detail : session.corpus->details()) {
     lines.push_back("             " + detail);

@@ -29,6 +29,12 @@ struct DevicePeak {
 [[nodiscard]] DevicePeak
 device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure);
 
+/// Bytes of a rank's host memory that saving takes in addition to the steps'.
+struct SaveBytes {
+  int64_t copy = 0;   ///< copy of all that is saved, from the first save on (checkpoint.async)
+  int64_t staged = 0; ///< copy of one tensor at a time, where tensors are not in host memory
+};
+
 [[nodiscard]] std::vector<std::string> start_block(
     const Session& session,
     Host& host,
@@ -36,7 +42,7 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder,
-    int64_t copy = 0 ///< bytes of this rank's copy while a checkpoint is written
+    const SaveBytes& saves = {}
 );
 
 /// Bytes that a run holds from its start to its end: weights, gradients, masters, optimizer state.

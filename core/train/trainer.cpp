@@ -14,6 +14,7 @@
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/resume.hpp"
+#include "core/train/run_tokenizer.hpp"
 #include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
@@ -130,6 +131,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   if (progress_.step == 0 || progress_.step < iterations_) { // else nothing of the run changes
     on_first(ranks_, [&] {                                   // from here on it is this recipe's
       write_run_recipe(folder_, options.recipe_text);
+      const auto& tokenizer = recipe.tokenizer;
+      if (!tokenizer.use.empty()) {
+        const auto& schema = host.require(Kind::tokenizer, tokenizer.use).schema;
+        keep_tokenizer(local_storage(), folder_, schema, tokenizer.options.as_table());
+      }
       return std::string();
     });
   }
@@ -148,9 +154,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
        folder_notes(recipe.run_folder(), folder_, resumes, options.folder_named)) {
     log_->line(note);
   }
-  const int64_t copy = background_ ? background_->bytes() : 0;
+  const SaveBytes saves = save_bytes();
   for (const auto& line :
-       start_block(session, host_, *weights_, peak_, progress_.plugins, folder_, copy)) {
+       start_block(session, host_, *weights_, peak_, progress_.plugins, folder_, saves)) {
     log_->line(line);
   }
   for (const auto& note : notes) {

@@ -114,6 +114,7 @@ private:
   void save_locally();
   void end_local();
   void tell_local(const std::optional<BackgroundSaves::Outcome>& saved);
+  [[nodiscard]] SaveBytes save_bytes() const;
   void note_state();
   [[nodiscard]] RunWork work() const;
   void save(const Retention& retention);

@@ -5,6 +5,7 @@
 #include "core/checkpoint/local_saving.hpp"
 #include "core/checkpoint/shared_read.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/train/foreign_state.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
 
@@ -35,7 +36,15 @@ void Trainer::start_from(const GivenWeights& given, std::vector<std::string>& no
   if (!load_.optimizer && !load_.progress && !load_.rng && !load_.data) {
     return;
   }
-  if (given.state.empty()) {
+  const bool is_foreign = given.state.empty() && !given.arguments.empty();
+  if (is_foreign && load_.rng) {
+    throw Error(
+        "load.rng: the random numbers of " + given.description + " are another program's",
+        "leave it out",
+        exit_code::data
+    );
+  }
+  if (given.state.empty() && !is_foreign) {
     throw Error(
         "load.optimizer, progress, rng and data go on from a run's state, and " +
             given.description + " holds weights only",
@@ -43,7 +52,8 @@ void Trainer::start_from(const GivenWeights& given, std::vector<std::string>& no
         exit_code::data
     );
   }
-  const Progress saved = read_state(given.state, given.description);
+  const Progress saved = is_foreign ? foreign_progress(*session_, given, host_)
+                                    : read_state(given.state, given.description);
   if (load_.progress) {
     guards_.restore(saved.guards);
     count_on(saved);
@@ -239,6 +249,18 @@ void Trainer::open_saves() {
       meeting_ ? meeting_->ranks() : Ranks()
   );
   background_->plan(slices_of(*weights_));
+}
+
+/// Host memory that saves take in addition to the steps'.
+SaveBytes Trainer::save_bytes() const {
+  SaveBytes bytes{.copy = background_ ? background_->bytes() : 0};
+  bytes.copy += local_ ? local_->bytes() : 0;
+  for (const Slice& slice : slices_of(*weights_)) {
+    const bool is_there = slice.local.is_cpu() && slice.local.is_contiguous();
+    bytes.staged =
+        std::max(bytes.staged, is_there ? 0 : static_cast<int64_t>(slice.local.nbytes()));
+  }
+  return bytes;
 }
 
 /// Progress has all that a checkpoint keeps.

@@ -327,6 +327,42 @@ TEST_CASE("shapes without layers, or with too many, are refused by name") {
   CHECK(contains(open(at::empty({1 << 13, 1 << 13, 0})), "too many layers or experts"));
 }
 
+TEST_CASE("an export that is killed at any write is refused by name, and is no other format") {
+  MemoryStorage store;
+  Tensors all;
+  for (const auto& [name, value] : small_model(/*experts=*/false)) {
+    all[name] = value.to(at::kFloat);
+  }
+  mh::OutlinedTensors tensors = outlined_tensors(all);
+  tensors.file_bytes = 300;
+  mh::write_torch_dist(store, "out", 7, tensors);
+  const Path step = "out/iter_0000007";
+  CHECK(store.history().size() > 6);
+  for (size_t i = 1; i < store.history().size(); ++i) {
+    CAPTURE(i);
+    MemoryStorage killed(store.history()[i]);
+    const mh::TorchDistFormat format({}, {.storage = killed});
+    const mh::DcpFormat plain({}, {.storage = killed});
+    CHECK_FALSE(plain.detect("out"));
+    CHECK_FALSE(plain.detect(step));
+    CHECK(format.detect("out"));
+    CHECK(format.detect(step));
+    const bool is_whole = killed.contains(step / "metadata.json");
+    CHECK(format.is_half(step) == !is_whole);
+    if (is_whole) {
+      CHECK(format.steps("out") == std::vector<int64_t>{7});
+      check_equal(*format.open("out", 7), all);
+      continue;
+    }
+    for (const Path& folder : {Path("out"), step}) {
+      CHECK(contains(
+          refusal([&] { (void)format.steps(folder); }),
+          "out/iter_0000007 was begun and is not whole: metadata.json, which is written last"
+      ));
+    }
+  }
+}
+
 TEST_CASE("iterations are steps, once metadata.json is there") {
   MemoryStorage store;
   const mh::TorchDistFormat format({}, {.storage = store});

@@ -103,6 +103,29 @@ struct Written {
 
 } // namespace
 
+TEST_CASE_FIXTURE(Written, "an export that is killed at any write is refused by name") {
+  write();
+  CHECK(store.history().size() > 20);
+  for (size_t i = 1; i < store.history().size(); ++i) {
+    CAPTURE(i);
+    MemoryStorage killed(store.history()[i]);
+    const mh::XserFormat format({}, {.storage = killed});
+    CHECK(format.detect("out"));
+    const bool is_whole = killed.contains("out/step_7/done");
+    CHECK(format.is_half("out/step_7") == !is_whole);
+    if (is_whole) {
+      CHECK(format.steps("out") == std::vector<int64_t>{7});
+      continue;
+    }
+    for (const char* folder : {"out", "out/step_7"}) {
+      CHECK(contains(
+          refusal([&] { (void)format.steps(folder); }),
+          "out/step_7 was begun and is not whole: done, which is written last"
+      ));
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Written, "what is written for two by two ranks is read again") {
   CHECK(write() > 0);
   check();
@@ -116,7 +139,7 @@ TEST_CASE_FIXTURE(Written, "what is written for two by two ranks is read again")
   CHECK(store.list("out/step_7/model/dp_rank_00_tp_rank_00_pp_rank_00.pt.tensors").size() == 9);
   CHECK(store.list("out/step_7/model/dp_rank_00_tp_rank_00_pp_rank_01.pt.tensors").size() == 18);
   store.remove("out/step_7/done");
-  CHECK_FALSE(format.detect("out"));
+  CHECK(format.is_half("out/step_7"));
 }
 
 namespace {

@@ -269,7 +269,18 @@ file = next((steps / "step-000000000006.2").glob("*.safetensors"))
 file.write_bytes(file.read_bytes()[:-1])
 assert "0 removed" in checkpoint("gc", "four", "--keep", 1)
 refused("gc", "dcp", says="dcp holds no checkpoints")
-assert "--keep-every is given, and --keep is not" in checkpoint("gc", "four", "--keep-every", 2, status=2)
+for rule in ("every", "best", "for", "per"):
+    assert f"--keep-{rule} is given, and --keep is not" in checkpoint("gc", "four", f"--keep-{rule}", 2, status=2)
+# By time and validation loss: the first of this hour, the best, and those of the last hour.
+train("judged", "--set", "train.iters=8", "--set", "checkpoint.keep=0", "--set", "train.eval_interval=2", "--set", "train.eval_iters=1")
+metrics = [json.loads(line) for line in (folder / "judged/metrics.jsonl").read_text().splitlines()]
+losses = {one["step"]: one["eval"]["lm loss"] for one in metrics if "eval" in one}
+best = min(losses, key=losses.get)
+kept = lambda *words: {int(line.split("step-")[1][:12]) for line in checkpoint("gc", "judged", "--dry-run", "--keep", 1, *words).splitlines()
+                       if "would remove" in line} ^ {2, 4, 6, 8}
+assert kept() == {8} and kept("--keep-best", 1) == {8, best}, (losses, kept("--keep-best", 1))
+assert kept("--keep-for", 1) == {2, 4, 6, 8} and kept("--keep-for", 1e-9) == {8}
+assert len(kept("--keep-per", 1000)) <= 3 and min(kept("--keep-per", 1000)) == 2
 
 
 # A run that began with a model of Hugging Face, and saves in its folder: its own checkpoints are meant.
@@ -305,6 +316,31 @@ for to, there in (((), "dcp"), (("--to", "dcp"), "hf-one"), (("--to", "dcp"), "n
     (folder / "aside").rename(folder / there / "config.json") if there == "hf-one" else None
     assert sorted((folder / there).rglob("*")) == before
 
+for to, step, last in (("torch_dist", "iter_0000004", "metadata.json"), ("xser", "step_4", "done")):
+    half = folder / f"half-{to}"
+    checkpoint("export", "one", "--to", to, "-o", half.name)
+    (half / step / last).unlink()
+    (half / "latest_checkpointed_iteration.txt").unlink(missing_ok=True)  # which comes after it
+    for place in (half.name, f"{half.name}/{step}"):
+        refused("verify", place, says=f"{half.name}/{step} was begun and is not whole: {last}, which is written last")
+    done = megahost("run", "tiny.toml", "--run-dir", "new", "--weights", half.name)
+    assert done.returncode == 5 and "is not whole" in done.stderr, done
+    (half / step / "left").write_text("half")
+    checkpoint("export", "one", "--to", to, "-o", half.name)
+    assert not (half / step / "left").exists()
+    checkpoint("verify", half.name)
+
+# The optimizer's state of another program's checkpoint goes on as a run's own does.
+checkpoint("export", "one", "--to", "torch_dist", "--step", 2, "-o", "theirs")
+takes = ["--set", "load.from=theirs", *(word for key in ("optimizer", "progress", "data") for word in ("--set", f"load.{key}=true"))]
+train("went-on", *takes)
+assert " 0 differ" in checkpoint("diff", "one", "went-on", "--all"), checkpoint("diff", "one", "went-on", "--all", status=1)
+train("went-on-4", "--nproc", 4, "--set", "parallel.tensor=2", "--set", "parallel.data=2", "--set", "parallel.zero=1", *takes)
+for name, words, says in (("rng", [*takes, "--set", "load.rng=true"], "load.rng: the random numbers of theirs, step 2 are another program's"),
+                          ("none", ["--set", "load.from=hf-one", "--set", "load.optimizer=true"], "load.optimizer: hf-one holds no exp_avg")):
+    done = megahost("run", "tiny.toml", "--run-dir", "not-" + name, *words)
+    assert done.returncode == 5 and says in done.stderr, done
+
 # A model that is computed otherwise than transformers does is refused by the key of its config.json.
 (folder / "deepseek").mkdir()
 (folder / "deepseek/config.json").write_text(json.dumps(
@@ -337,6 +373,24 @@ for name, linked in (("one-hf", "model.safetensors"), ("one-dcp", ".metadata"), 
     (folder / f"linked-{name}" / linked).rename(outside / f"{name}-{linked}")
     (folder / f"linked-{name}" / linked).symlink_to(outside / f"{name}-{linked}")
     refused("verify", f"linked-{name}", says=f"link to {outside / f'{name}-{linked}'}")
+refused("export", "words-run", "-o", "new", "--set", "tokenizer.path=nowhere", says="nowhere")
+shutil.copytree(folder / "words-run", folder / "reads")
+shutil.rmtree(folder / "reads/tokenizer")
+for words in (("generate", "reads", "--prompt", "w1"), ("plan", "reads"), ("checkpoint", "export", "reads", "-o", "new")):
+    said = megahost(*words)
+    assert said.returncode == 5 and f"names {folder}/words as tokenizer.path, which is not in that folder" in said.stderr, said
+    assert f"--set tokenizer.path={folder}/words" in said.stderr, said
+    said = megahost(*words, "--set", f"tokenizer.path={folder}/words")
+    assert said.returncode == 0, said
+shutil.move(folder / "words", folder / "gone") # a run's own copy is enough
+for words in (("generate", "words-run", "--prompt", "w1"), ("checkpoint", "export", "words-run", "-o", "of-copy")):
+    said = megahost(*words)
+    assert said.returncode == 0, said
+assert (folder / "of-copy/tokenizer.json").exists() and (folder / "of-copy/tokenizer_config.json").exists()
+recipe = (folder / "reads/recipe.toml").read_text()
+(folder / "reads/recipe.toml").write_text('extends = "../tiny.toml"\n' + recipe)
+said = megahost("generate", "reads", "--prompt", "w1", "--set", f"tokenizer.path={folder}/gone")
+assert said.returncode and "the recipe of a run folder extends another" in said.stderr, said
 evil = pathlib.Path(os.environ["MEGAHOST_FIXTURES"], "talks.so")
 shutil.copytree(folder / "one", folder / "evil")
 shutil.copy(evil, folder / "evil/evil.so")
@@ -373,8 +427,11 @@ def said_peak(*words):
 
 grown = peak("checkpoint", "export", "wide", "--to", "dcp", "-o", "wide-dcp") - peak("checkpoint", "ls", "wide")
 assert grown < 70000, f"an export takes {grown} kB more than ls"
+checkpoint("export", "wide", "-o", "wide-hf")
+checkpoint("export", "wide", "--to", "torch_dist", "-o", "wide-dist")
 for words in (("export", "wide", "--to", "dcp"), ("export", "wide"), ("export", "wide", "--to", "torch_dist"),
-              ("export", "wide", "--dtype", "bfloat16"), ("import", "wide-dcp")):
+              ("export", "wide", "--dtype", "bfloat16"), ("import", "wide-dcp"), ("average", "wide", "--last", "1"),
+              ("import", "wide-hf", "--recipe", "wide/recipe.toml"), ("import", "wide-dist", "--recipe", "wide/recipe.toml")):
     taken, said = (measure("checkpoint", *words, "-o", to) for measure, to in ((peak, "p"), (said_peak, "s")))
     assert abs(taken / said - 1) < 0.1, f"{words} says that it takes {said} kB, and takes {taken}"
     shutil.rmtree(folder / "p"), shutil.rmtree(folder / "s")

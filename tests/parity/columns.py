@@ -136,8 +136,8 @@ def main():
         expect(prepare(folder, reader, "rows.arrow", *keys) == prepare(folder, reader, "rows.jsonl", *keys), "two columns")
 
         refused(folder, reader, ["rows.parquet", "--json-key", "body"],
-                "rows.parquet cannot be read: it has no column body, but id, text, score, kind, messages (--json-key says "
-                "which are read)")
+                "rows.parquet cannot be read: it has no column body, but id, text, score, kind, messages",
+                "help: name columns that it has by --json-key")
         refused(folder, reader, ["rows.parquet", "--json-key", "id"], "rows.parquet:1: `id`")
         content = (folder / "rows.parquet").read_bytes()
         (folder / "cut.parquet").write_bytes(content[:-100])

@@ -112,7 +112,11 @@ std::vector<Command> checkpoint_commands() {
             "model_type of its config.json, such as mistral (the first that describes it exactly)"},
            {"--file-size", "MB", "weights in a file at most (5000)"},
            kFormat,
-           kStorageSet,
+           {"--set",
+            "KEY=VALUE",
+            "an option of the storage that FOLDER is in, or of the run's tokenizer, such as "
+            "tokenizer.path=FILE",
+            true},
            kPlugin},
           {
               {"megahost checkpoint export runs/quickstart -o models/quickstart", ""},
@@ -179,6 +183,11 @@ std::vector<Command> checkpoint_commands() {
           {{"--dry-run", "", "says what it would remove, and removes nothing"},
            {"--keep", "N", "the newest N checkpoints stay, others go (all stay)"},
            {"--keep-every", "M", "with --keep: those of steps that M divides stay, too"},
+           {"--keep-best", "N", "with --keep: those of the N lowest validation losses stay, too"},
+           {"--keep-for", "HOURS", "with --keep: those saved less than so long ago stay, too"},
+           {"--keep-per",
+            "HOURS",
+            "with --keep: the first of each span of so many hours stays, too"},
            kStorageSet,
            kPlugin},
           {

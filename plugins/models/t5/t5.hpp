@@ -33,6 +33,7 @@ struct T5Config {
   double dropout = 0;
   double attention_dropout = 0;
   std::optional<double> init_std;
+  bool scaled_init = false;
 
   [[nodiscard]] bool relative() const { return positions == "relative"; }
 };

@@ -240,6 +240,8 @@ public:
     return hugging_face_names(own_);
   }
 
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(own_); }
+
 private:
   Config own_;
   int64_t seq_length_;

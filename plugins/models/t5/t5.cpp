@@ -394,6 +394,8 @@ public:
     return hugging_face_names(c_);
   }
 
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(c_); }
+
 private:
   [[nodiscard]] int64_t positions() const { return std::max(c_.encoder_length, seq_length_); }
 

@@ -11,7 +11,6 @@ namespace mh {
 
 namespace {
 
-constexpr std::string_view kLayerParameters = "decoder.layers.";
 constexpr std::string_view kWords = "embedding.word_embeddings.weight";
 constexpr std::string_view kOutput = "output_layer.weight";
 constexpr int64_t kAlignment = 64;                ///< elements
@@ -161,7 +160,8 @@ public:
 private:
   void add_parameter(const std::string& name, const AssembledTensor& weight) {
     using Chunk = OrderedParameter::Chunk;
-    const auto layer = number_after(name, kLayerParameters);
+    const std::string_view stack = layer_stack(name);
+    const auto layer = stack.empty() ? std::nullopt : number_after(name, stack);
     OrderedParameter one{&weight, Chunk::last, layer.value_or(0), {}, key_of(name)};
     if (layer) {
       one.chunk = Chunk::of_layer;

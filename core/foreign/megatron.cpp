@@ -34,8 +34,13 @@ class TorchDistTensors {
 public:
   explicit TorchDistTensors(const CheckpointReader& stored)
       : stored_(stored) {
-    for (size_t i = 0; i < stored.tensors().size(); ++i) {
-      add(i, stored.tensors()[i]);
+    for (const bool is_second : {false, true}) { // which are read where the first ones are missing
+      for (size_t i = 0; i < stored.tensors().size(); ++i) {
+        const MegatronName name = megatron_name(stored.tensors()[i].name);
+        if (name.is_second == is_second && !(is_second && found_.contains(name.text))) {
+          add(i, stored.tensors()[i], name);
+        }
+      }
     }
   }
 
@@ -56,8 +61,7 @@ private:
     bool has_halves = false;
   };
 
-  void add(size_t source, const CheckpointTensor& tensor) {
-    const MegatronName name = megatron_name(tensor.name);
+  void add(size_t source, const CheckpointTensor& tensor, const MegatronName& name) {
     const size_t outer = name.stacked();
     if (tensor.name.ends_with("._extra_state") || is_other_name(tensor.name)) {
       return;
@@ -299,12 +303,16 @@ uint64_t write_torch_dist(
                                   !all.contains("optimizer.master." + weight));
         std::vector<DcpBox> boxes;
         for (const std::string& beginning : beginnings(state, is_master)) {
-          boxes.push_back(
-              {beginning + place.name,
-               with_first(place.all, outline.shape),
-               with_first(place.at, std::vector<int64_t>(outline.shape.size())),
-               with_first(std::vector<int64_t>(place.at.size(), 1), outline.shape)}
-          );
+          for (const std::string& name : {place.name, place.second_name}) {
+            if (!name.empty()) {
+              boxes.push_back(
+                  {beginning + name,
+                   with_first(place.all, outline.shape),
+                   with_first(place.at, std::vector<int64_t>(outline.shape.size())),
+                   with_first(std::vector<int64_t>(place.at.size(), 1), outline.shape)}
+              );
+            }
+          }
         }
         return boxes;
       });

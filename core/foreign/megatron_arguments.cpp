@@ -17,6 +17,7 @@ struct ArgumentField {
 
 constexpr ArgumentField kNumberArguments[] = {
     {"num_layers", "layers"},
+    {"encoder_num_layers", "encoder_layers"},
     {"hidden_size", "hidden"},
     {"num_attention_heads", "heads"},
     {"num_query_groups", "kv_heads"},
@@ -26,7 +27,10 @@ constexpr ArgumentField kNumberArguments[] = {
     {"rotary_base", "rope_base"},
     {"rotary_percent", "rope_share"},
     {"num_experts", "experts"},
-    {"moe_router_topk", "experts_per_token"}};
+    {"moe_router_topk", "experts_per_token"},
+    {"mamba_num_groups", "mamba_groups"},
+    {"mamba_state_dim", "mamba_state"},
+    {"mamba_head_dim", "mamba_head_dim"}};
 
 std::optional<double> number_of(const Table& model, std::string_view field) {
   const Value* value = model.find(field);
@@ -46,6 +50,13 @@ std::optional<double> number_of(const Table& model, std::string_view field) {
 bool counts(const nlohmann::json& arguments, const Table& model, std::string_view argument) {
   if (argument == "num_query_groups") {
     return arguments.value("group_query_attention", true);
+  }
+  if (argument == "num_layers") {
+    return model.find("encoder_layers") == nullptr; // T5 gives the encoder's
+  }
+  if (argument.starts_with("mamba_")) {
+    const Value* pattern = model.find("pattern");
+    return pattern != nullptr && pattern->as_string().find('M') != std::string::npos;
   }
   if (argument.starts_with("rotary_")) {
     const Value* positions = model.find("positions");

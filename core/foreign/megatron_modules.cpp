@@ -8,9 +8,8 @@ namespace mh {
 
 namespace {
 
-constexpr std::string_view kLayerModules = "decoder.layers.";
 constexpr std::string_view kPredictionModules = "mtp.layers.";
-constexpr int kExpertsPart = 13; ///< the index of experts among the parts of a layer
+constexpr int kExpertsPart = 17; ///< the index of experts among the parts of a layer
 
 /// The index of the longest of these that a text begins with; 0 if there is none.
 template <size_t N>
@@ -28,7 +27,7 @@ int longest_beginning(const std::array<std::string_view, N>& all, std::string_vi
 /// The place of a tensor in its layer: part, expert and matrix.
 std::tuple<int, int64_t, int64_t>
 layer_key(std::string_view body, const ModuleOrder& order, bool is_latent) {
-  constexpr std::array<std::string_view, 17> kParts{
+  constexpr std::array<std::string_view, 21> kParts{
       "input_layernorm.",
       "self_attention.linear_proj.",
       "", // a fused input_layernorm
@@ -40,6 +39,10 @@ layer_key(std::string_view body, const ModuleOrder& order, bool is_latent) {
       "self_attention.linear_kv_up_proj.",
       "self_attention.q_layernorm.",
       "self_attention.k", // k_layernorm, kv_layernorm
+      "pre_cross_attn_layernorm.",
+      "cross_attention.linear_proj.",
+      "cross_attention.linear_q.",
+      "cross_attention.linear_kv.",
       "pre_mlp_layernorm.",
       "mlp.router.",
       "mlp.experts.",
@@ -74,13 +77,20 @@ std::optional<int64_t> number_after(std::string_view name, std::string_view word
 }
 
 ModuleKey module_key(const std::string& name, const ModuleOrder& order, bool is_latent) {
-  constexpr std::array<std::string_view, 6> kTop{
+  constexpr std::array<std::string_view, 13> kTop{
       "embedding.word",
       "embedding.position",
-      kLayerModules,
+      "embedding.tokentype",
+      "encoder.layers.",
+      "encoder.final",
+      "decoder.layers.",
       "decoder.final",
       kPredictionModules,
-      "output_layer."};
+      "lm_head.dense.",
+      "lm_head.layer_norm.",
+      "output_layer.",
+      "binary_head.",
+      "pooler."};
   constexpr std::array<std::string_view, 4> kPredictionParts{
       "enorm.", "hnorm.", "eh_proj.", "transformer_layer."}; // and final_layernorm
   const auto index_of = [](const auto& all, std::string_view text) {
@@ -89,14 +99,15 @@ ModuleKey module_key(const std::string& name, const ModuleOrder& order, bool is_
   };
   const int bias = name.ends_with(".bias") ? 1 : 0;
   const int modules = index_of(kTop, name);
-  if (modules != 2 && modules != 4) {
+  const std::string_view top = modules < std::ssize(kTop) ? kTop[static_cast<size_t>(modules)] : "";
+  if (!top.ends_with(".layers.")) {
     return {modules, 0, 0, 0, 0, 0, bias};
   }
-  const size_t before = kTop[static_cast<size_t>(modules)].size();
+  const size_t before = top.size();
   const int64_t layer = number_after(name, name.substr(0, before)).value_or(0);
   std::string body = name.substr(std::min(name.size(), name.find('.', before) + 1));
   int section = 0;
-  if (modules == 4) {
+  if (top == kPredictionModules) {
     section = index_of(kPredictionParts, body);
     if (section != 3) {
       return {modules, layer, section, 0, 0, 0, bias};

@@ -14,7 +14,7 @@ namespace mh {
 
 namespace {
 
-constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kStacks[] = {"decoder.layers.", "encoder.layers."};
 constexpr std::string_view kPredictions = "mtp.layers."; // multi-token prediction
 constexpr std::string_view kPredictionLayer = "transformer_layer.";
 constexpr std::string_view kExperts = "mlp.experts.experts.";
@@ -28,10 +28,16 @@ constexpr Renaming kNorms[] = {
     {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}};
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
+    {"mixer.in_proj.layer_norm_", "norm."}};
 
-constexpr Renaming kOldTrunks[] = {
-    {"language_model.", ""}, {"encoder.", "decoder."}, {"transformer.", "decoder."}};
+/// Modules that T5 has twice, and so their tensors.
+constexpr Renaming kSecondNames[] = {
+    {"lm_head.output_layer.", "output_layer."},
+    {"position_embeddings.", "embedding.position_embeddings."}};
+
+constexpr std::string_view kOldModel = "language_model.";
+constexpr Renaming kOldTrunks[] = {{"encoder.", "decoder."}, {"transformer.", "decoder."}};
 
 constexpr Renaming kOldParts[] = {
     {"attention.query_key_value.", "self_attention.linear_qkv."},
@@ -42,15 +48,26 @@ constexpr Renaming kOldParts[] = {
     {"mlp.dense_4h_to_h.", "mlp.linear_fc2."},
     {"post_attention_layernorm.", "pre_mlp_layernorm."}};
 
-/// Replaces what a text begins with, if it is one of these.
+/// Replaces what a text begins with, if it is one of these, and says whether it was.
 template <size_t N>
-void rename_beginning(std::string& ret_text, const Renaming (&renamings)[N]) {
+bool rename_beginning(std::string& ret_text, const Renaming (&renamings)[N]) {
   for (const auto& [old, now] : renamings) {
     if (ret_text.starts_with(old)) {
       ret_text.replace(0, old.size(), now);
-      return;
+      return true;
     }
   }
+  return false;
+}
+
+/// The other name of a tensor that T5 has twice; else empty.
+std::string second_name(const std::string& name) {
+  for (const auto& [second, first] : kSecondNames) {
+    if (name.starts_with(first)) {
+      return std::string(second) + name.substr(first.size());
+    }
+  }
+  return "";
 }
 
 /// Takes "17." off a text, or nothing.
@@ -76,9 +93,9 @@ struct LayerName {
 
 LayerName parsed(const std::string& name) {
   LayerName found{.body = name};
-  if (name.starts_with(kLayers)) {
-    found.trunk = kLayers;
-    found.body.erase(0, kLayers.size());
+  if (const std::string_view stack = layer_stack(name); !stack.empty()) {
+    found.trunk = stack;
+    found.body.erase(0, stack.size());
     found.layer = take_number(found.body);
   } else {
     found.trunk = take_prediction(found.body);
@@ -95,6 +112,12 @@ LayerName parsed(const std::string& name) {
 }
 
 } // namespace
+
+std::string_view layer_stack(std::string_view name) {
+  const auto* found =
+      std::ranges::find_if(kStacks, [name](auto stack) { return name.starts_with(stack); });
+  return found == std::end(kStacks) ? std::string_view() : *found;
+}
 
 std::string take_prediction(std::string& ret_name) {
   std::string rest = ret_name;
@@ -147,16 +170,17 @@ MegatronName megatron_name(std::string_view stored) {
     return name;
   }
   std::string trunk = take_prediction(rest);
-  if (trunk.empty() && rest.starts_with(kLayers)) {
-    rest.erase(0, kLayers.size());
+  if (const std::string stack(layer_stack(rest)); !stack.empty()) {
+    rest.erase(0, stack.size());
     const std::string layer = take_number(rest);
-    trunk = std::string(kLayers) + (layer.empty() ? "{}" : layer) + ".";
+    trunk = stack + (layer.empty() ? "{}" : layer) + ".";
   }
   if (trunk.empty()) {
+    name.is_second = rename_beginning(rest, kSecondNames);
     name.text = before + rest;
     return name;
   }
-  rename_beginning(rest, kNorms);
+  (void)rename_beginning(rest, kNorms);
   if (rest.starts_with(kExperts)) {
     rest.erase(0, kExperts.size());
     const std::string expert = take_number(rest);
@@ -174,15 +198,18 @@ MegatronName megatron_name(std::string_view stored) {
 
 std::string modern_megatron_name(std::string_view name) {
   std::string rest(name);
-  rename_beginning(rest, kOldTrunks);
-  rename_beginning(rest, kOldTrunks); // what was within the first one
-  if (!rest.starts_with(kLayers)) {
+  if (rest.starts_with(kOldModel)) {
+    rest.erase(0, kOldModel.size());
+    (void)rename_beginning(rest, kOldTrunks);
+  }
+  const std::string stack(layer_stack(rest));
+  if (stack.empty()) {
     return rest;
   }
-  rest.erase(0, kLayers.size());
+  rest.erase(0, stack.size());
   const std::string layer = take_number(rest);
-  rename_beginning(rest, kOldParts);
-  return std::string(kLayers) + layer + (layer.empty() ? "" : ".") + rest;
+  (void)rename_beginning(rest, kOldParts);
+  return stack + layer + (layer.empty() ? "" : ".") + rest;
 }
 
 std::map<std::string, MegatronPlace> torch_dist_places(const std::vector<std::string>& names) {
@@ -202,35 +229,51 @@ std::map<std::string, MegatronPlace> torch_dist_places(const std::vector<std::st
           std::max<int64_t>(layer.experts, one.expert.empty() ? 0 : std::stoll(one.expert) + 1);
     }
   }
-  const auto numbered = [](const auto& layer) { return layer.first.starts_with(kLayers); };
-  const auto stack = std::ranges::count_if(layers, numbered);
-  const auto first = std::ranges::find_if(layers, numbered);
-  const bool alike = std::ranges::all_of(layers, [&](const auto& layer) {
-    return !numbered(layer) || layer.second == first->second;
+
+  struct Stack {
+    int64_t layers = 0;
+    const Layer* first = nullptr;
+    bool alike = true;
+  };
+
+  // Layers of a hybrid have their numbers even if they are alike.
+  const bool is_hybrid = std::ranges::any_of(names, [](const std::string& name) {
+    return name.starts_with("decoder.final_norm.");
+  });
+  std::map<std::string_view, Stack> stacks;
+  for (const auto& [before, layer] : layers) {
+    Stack& stack = stacks[layer_stack(before)];
+    ++stack.layers;
+    stack.first = stack.first == nullptr ? &layer : stack.first;
+    stack.alike = stack.alike && !is_hybrid && layer == *stack.first;
+  }
+  const bool is_t5 = std::ranges::any_of(names, [](const std::string& name) {
+    return name.find(".cross_attention.") != std::string::npos;
   });
   std::map<std::string, MegatronPlace> places;
   for (const std::string& name : names) {
     const LayerName one = parsed(name);
     if (one.trunk.empty()) {
-      places[name] = {name, {}, {}};
+      places[name] = {name, {}, {}, is_t5 ? second_name(name) : ""};
       continue;
     }
     const Layer& layer = layers.at(one.before());
     std::string body = one.body;
     for (const auto& [fused, own] : kNorms) {
       // The norm of a mixture stands by itself.
-      if (body.starts_with(own) &&
-          layer.bodies.contains(
-              std::string(fused.substr(0, fused.find("layer_norm_"))) + "weight"
-          )) {
+      const std::string linear = std::string(fused.substr(0, fused.find("layer_norm_"))) + "weight";
+      const auto at = layer.bodies.lower_bound(linear);
+      if (body.starts_with(own) && at != layer.bodies.end() && at->starts_with(linear)) {
         body.replace(0, own.size(), fused);
+        break;
       }
     }
-    const bool stacked = alike && !one.layer.empty();
-    MegatronPlace place{(stacked ? one.trunk : one.before()) + body, {}, {}};
+    const Stack& stack = stacks.at(layer_stack(one.trunk));
+    const bool stacked = stack.alike && !one.layer.empty();
+    MegatronPlace place{(stacked ? one.trunk : one.before()) + body, {}, {}, {}};
     if (stacked) {
       place.at.push_back(std::stoll(one.layer));
-      place.all.push_back(stack);
+      place.all.push_back(stack.layers);
     }
     if (!one.expert.empty()) {
       place.at.push_back(std::stoll(one.expert));
@@ -245,22 +288,35 @@ std::optional<size_t> megatron_split_dim(std::string_view name) {
   constexpr std::pair<std::string_view, size_t> kSplitTensors[] = {
       {"word_embeddings.weight", 0},
       {"output_layer.weight", 0},
+      {"output_layer.bias", 0},
       {"eh_proj.weight", 0},
       {"linear_qkv.weight", 0},
       {"linear_qkv.bias", 0},
+      {"linear_q.weight", 0},
+      {"linear_q.bias", 0},
+      {"linear_kv.weight", 0},
+      {"linear_kv.bias", 0},
       {"linear_q_proj.weight", 0},
       {"linear_q_up_proj.weight", 0},
       {"linear_kv_up_proj.weight", 0},
       {"linear_fc1.weight", 0},
       {"linear_fc1.bias", 0},
       {"linear_proj.weight", 1},
-      {"linear_fc2.weight", 1}};
+      {"linear_fc2.weight", 1},
+      {"mixer.dt_bias", 0},
+      {"mixer.A_log", 0},
+      {"mixer.D", 0},
+      {"mixer.norm.weight", 0},
+      {"mixer.out_proj.weight", 1}};
   for (const auto& [ending, dim] : kSplitTensors) {
     if (name.ends_with(ending)) {
       return dim;
     }
   }
-  return std::nullopt;
+  // Parts of what mixers join: "mixer.in_proj.weight.z".
+  const bool is_part = name.find("mixer.in_proj.weight.") != std::string_view::npos ||
+                       name.find("mixer.conv1d.") != std::string_view::npos;
+  return is_part ? std::optional<size_t>(0) : std::nullopt;
 }
 
 std::string megatron_arguments(const PickleValue& root) {

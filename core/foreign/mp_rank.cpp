@@ -5,12 +5,13 @@
 #include "core/checkpoint/assembled.hpp"
 #include "core/foreign/megatron.hpp"
 #include "core/foreign/megatron_names.hpp"
+#include "core/foreign/megatron_parts.hpp"
+#include "core/foreign/rank_files.hpp"
 #include "core/foreign/torch_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -19,55 +20,9 @@ namespace mh {
 
 namespace {
 
-constexpr const char* kRankFile = "model_optim_rng.pt";
-constexpr std::string_view kRankFolder = "mp_rank_";
-constexpr std::string_view kLayerNames = "decoder.layers.";
 constexpr std::string_view kExpertNames = "mlp.experts.local_experts.";
 constexpr std::string_view kGroupedExperts = "mlp.experts.linear_fc";
-constexpr int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20;
-
-/// Takes a number of at most seven digits off a text; -1 if there is none.
-int64_t take_small(std::string& ret_text) {
-  const size_t end = std::min(ret_text.find_first_not_of("0123456789"), ret_text.size());
-  int64_t number = -1;
-  if (end > 0 && end <= 7) {
-    std::from_chars(ret_text.data(), ret_text.data() + end, number);
-    ret_text.erase(0, end);
-  }
-  return number;
-}
-
-/// The ranks of a file, by the name of its folder.
-struct RankFile {
-  std::string name;
-  int64_t tensor = 0, pipeline = 0, expert = 0;
-};
-
-/// The files of an iteration. The second one of two numbers is that of the pipeline stage, but that
-/// of the expert-parallel rank if the arguments say that there is one stage.
-std::vector<RankFile> rank_files(Storage& storage, const Path& folder) {
-  std::vector<RankFile> files;
-  for (const Storage::Item& item : storage.list(folder)) {
-    const std::string file = item.name + "/" + kRankFile;
-    if (!item.is_prefix || !item.name.starts_with(kRankFolder) ||
-        !storage.contains(folder / file)) {
-      continue;
-    }
-    std::string rest = item.name.substr(kRankFolder.size());
-    RankFile one{.name = file};
-    one.tensor = take_small(rest);
-    for (int64_t* number : {&one.pipeline, &one.expert}) {
-      if (rest.starts_with('_')) {
-        rest.erase(0, 1);
-        *number = take_small(rest);
-      }
-    }
-    if (rest.empty() && one.tensor >= 0 && one.pipeline >= 0 && one.expert >= 0) {
-      files.push_back(std::move(one));
-    }
-  }
-  return files;
-}
+constexpr int64_t kMostLayers = 1 << 20;
 
 /// A tensor of one rank's file.
 struct RankTensor {
@@ -78,6 +33,8 @@ struct RankTensor {
   int64_t layer = -1;  ///< number of a decoder's layer within stage and chunk
   int64_t expert = -1;
   std::string body; ///< its name, of a layer's tensor what comes after trunk and number
+  int64_t row = 0;  ///< its first row within the stored tensor, of which it may be a part
+  std::vector<int64_t> shape{};
 };
 
 class RankTensors {
@@ -123,14 +80,18 @@ private:
     if (!name.starts_with('.') || name.ends_with("._extra_state")) {
       return;
     }
-    one.body = megatron_name(modern_megatron_name(name.substr(1))).text;
+    const MegatronName meant = megatron_name(modern_megatron_name(name.substr(1)));
+    if (meant.is_second) {
+      return; // the first one is there, too
+    }
+    one.body = meant.text;
     if (one.body.starts_with("word_embeddings_for_head.")) {
       return; // a copy of the first stage's
     }
     one.trunk = take_prediction(one.body);
-    if (one.body.starts_with(kLayerNames)) {
-      one.trunk = kLayerNames;
-      one.body.erase(0, kLayerNames.size());
+    if (const std::string_view stack = layer_stack(one.body); !stack.empty()) {
+      one.trunk = stack;
+      one.body.erase(0, stack.size());
       one.layer = take_small(one.body);
       if (one.layer < 0 || one.layer > kMostLayers || !one.body.starts_with('.')) {
         refuse(one, "it has no number of a layer");
@@ -153,22 +114,59 @@ private:
     if (one.expert > kMostLayers || (one.expert < 0 && one.body.find("experts") == 4)) {
       refuse(one, "experts are read one by one, not in the form of the old GroupedMLP");
     }
-    tensors_.push_back(std::move(one));
+    one.shape = stored(one).shape;
+    if (is_joined(one.body)) {
+      add_parts(one);
+    } else {
+      tensors_.push_back(std::move(one));
+    }
+  }
+
+  /// Adds the parts of what a mixer joins, whose sizes other tensors of the layer show.
+  void add_parts(const RankTensor& joined) {
+    const CheckpointTensor* out = sibling(joined, joined.body, "mixer.out_proj.weight");
+    const CheckpointTensor* heads = sibling(joined, joined.body, "mixer.A_log");
+    std::vector<JoinedPart> parts;
+    if (out != nullptr && heads != nullptr && out->shape.size() == 2 && heads->shape.size() == 1 &&
+        !joined.shape.empty()) {
+      parts = joined_parts(joined.body, joined.shape[0], out->shape[1], heads->shape[0]);
+    }
+    if (parts.empty()) {
+      refuse(
+          joined,
+          "it has the shape " + shape_text(joined.shape) +
+              ", which other tensors of its layer contradict"
+      );
+    }
+    for (const JoinedPart& part : parts) {
+      RankTensor one = joined;
+      one.body = part.name;
+      one.row = part.row;
+      one.shape[0] = part.rows;
+      tensors_.push_back(std::move(one));
+    }
+  }
+
+  /// The part of a stack that a file has: by chunk and stage.
+  using StackPart = std::tuple<std::string, int64_t, int64_t>;
+
+  static StackPart part_of(const RankTensor& one) {
+    return {one.trunk, one.chunk, one.rank.pipeline};
   }
 
   /// Counts layers of stages and experts of ranks. Chunk k of stage p is the (k stages + p)-th part
-  /// of the model.
+  /// of a stack.
   void number() {
-    std::map<std::pair<int64_t, int64_t>, int64_t> counts; // by chunk and stage
+    std::map<StackPart, int64_t> counts;
     for (const RankTensor& one : tensors_) {
-      int64_t& count = counts[{one.chunk, one.rank.pipeline}];
+      int64_t& count = counts[part_of(one)];
       count = std::max(count, one.layer + 1);
       experts_ = std::max(experts_, one.expert + 1);
     }
-    int64_t first = 0;
+    std::map<std::string, int64_t> layers; // so far, by stack
     for (const auto& [part, count] : counts) {
-      first_layer_[part] = first;
-      first += count;
+      first_layer_[part] = layers[std::get<0>(part)];
+      layers[std::get<0>(part)] += count;
     }
   }
 
@@ -182,7 +180,7 @@ private:
     if (one.layer < 0) {
       return one.trunk + body;
     }
-    const int64_t layer = one.layer + first_layer_.at({one.chunk, one.rank.pipeline});
+    const int64_t layer = one.layer + first_layer_.at(part_of(one));
     return one.trunk + std::to_string(layer) + "." + body;
   }
 
@@ -256,7 +254,8 @@ private:
     AssembledTensor made{stored(first), {}};
     made.tensor.name = name;
     made.tensor.is_weight = true;
-    const std::vector<int64_t>& shape = stored(first).shape;
+    made.tensor.shape = first.shape;
+    const std::vector<int64_t>& shape = first.shape;
     if (!dim) {
       made.parts.push_back(whole_part(first));
       return made;
@@ -277,17 +276,16 @@ private:
     made.tensor.shape[*dim] *= ranks_;
     for (int64_t r = 0; r < ranks_; ++r) {
       const RankTensor& one = *parts[static_cast<size_t>(r)];
-      if (stored(one).shape != shape || one.rank.tensor != r ||
-          stored(one).dtype != stored(first).dtype) {
+      if (one.shape != shape || one.rank.tensor != r || stored(one).dtype != stored(first).dtype) {
         refuse(
             one,
-            "it has the shape " + shape_text(stored(one).shape) + ", that of the first rank " +
+            "it has the shape " + shape_text(one.shape) + ", that of the first rank " +
                 shape_text(shape)
         );
       }
       for (int64_t half = 0; half < halves; ++half) {
         AssembledPart part = whole_part(one);
-        part.from[*dim] = half * size;
+        part.from[*dim] += half * size;
         part.box.shape[*dim] = size;
         part.box.offset[*dim] = (half * ranks_ + r) * size;
         made.parts.push_back(std::move(part));
@@ -297,53 +295,19 @@ private:
   }
 
   [[nodiscard]] AssembledPart whole_part(const RankTensor& one) const {
-    const std::vector<int64_t>& shape = stored(one).shape;
-    const std::vector<int64_t> origin(shape.size());
-    return {one.source, origin, {origin, shape}};
+    const std::vector<int64_t> origin(one.shape.size());
+    AssembledPart part{one.source, origin, {origin, one.shape}};
+    if (!origin.empty()) {
+      part.from[0] = one.row;
+    }
+    return part;
   }
 
   const TorchFolder& stored_;
   std::vector<RankTensor> tensors_;
-  std::map<std::pair<int64_t, int64_t>, int64_t> first_layer_;
+  std::map<StackPart, int64_t> first_layer_;
   int64_t ranks_ = 1, experts_ = 0;
 };
-
-/// Names of two numbers, once the arguments say what the second one is.
-void settle_numbers(std::vector<RankFile>& files, const nlohmann::json& arguments) {
-  const bool two = std::all_of(files.begin(), files.end(), [](const RankFile& one) {
-    return one.expert == 0 && std::count(one.name.begin(), one.name.end(), '_') == 5;
-  });
-  const auto size = [&](const char* key) {
-    const auto found = arguments.find(key);
-    return found != arguments.end() && found->is_number_integer() ? found->get<int64_t>() : 1;
-  };
-  if (two && size("pipeline_model_parallel_size") == 1 && size("expert_model_parallel_size") > 1) {
-    for (RankFile& file : files) {
-      std::swap(file.pipeline, file.expert);
-    }
-  }
-}
-
-/// Every rank from 0 on has a file.
-void require_all_ranks(const Path& folder, const std::vector<RankFile>& files) {
-  int64_t tensor = 0, pipeline = 0, expert = 0;
-  for (const RankFile& file : files) {
-    tensor = std::max(tensor, file.tensor + 1);
-    pipeline = std::max(pipeline, file.pipeline + 1);
-    expert = std::max(expert, file.expert + 1);
-  }
-  if (tensor > kMostRanks || pipeline > kMostRanks || expert > kMostRanks ||
-      tensor * pipeline > kMostRanks || tensor * pipeline * expert != std::ssize(files)) {
-    throw Error(
-        folder.string() + " holds the files of " + std::to_string(files.size()) +
-            " ranks, and their numbers go up to those of " + std::to_string(tensor) +
-            " tensor-parallel, " + std::to_string(pipeline) + " pipeline and " +
-            std::to_string(expert) + " expert-parallel ranks",
-        "bring the mp_rank_ folders of all ranks together",
-        exit_code::data
-    );
-  }
-}
 
 /// Before version 2.0 the rows of queries, keys and values were in another order.
 void require_version(const Path& folder, const nlohmann::json& arguments) {

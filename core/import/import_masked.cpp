@@ -12,7 +12,9 @@ void Importer::bert() {
   set("model.head_activation", "gelu", "BERT of Megatron-LM");
   if (given_.has("bert-no-binary-head")) {
     set("model.pair_head", false, "--bert-no-binary-head");
+    set("model.token_types", 0, "--bert-no-binary-head");
   }
+  set("model.scaled_init", true, kMegatronDefault);
   encoder_positions("BERT");
 }
 
@@ -28,6 +30,7 @@ void Importer::encoder_positions(const char* model) const {
 void Importer::retriever() {
   set("model.use", "retriever", command_.program);
   set("model.norm_placement", "pre", "BERT of Megatron-LM");
+  set("model.scaled_init", true, kMegatronDefault);
   encoder_positions("a retriever");
   set("model.shared_towers",
       given_.has("biencoder-shared-query-context-model"),
@@ -75,6 +78,7 @@ void Importer::t5() {
     constexpr double kInitStd = 0.02;
     set("model.init_std", kInitStd, kMegatronDefault);
   }
+  set("model.scaled_init", true, kMegatronDefault);
   const std::string kind = given_.text("position-embedding-type", "learned_absolute");
   if (kind == "relative") {
     comment("--position-embedding-type relative: training differs: scores have no factor 1 / "

@@ -43,6 +43,30 @@ bool has_gpt2_tokenizer(const fs::path& folder, const std::string& model_type) {
          json["tokenizer_class"].get<std::string>().starts_with("GPT2Tokenizer");
 }
 
+/// The section of BERT's tokenizer over a folder's vocab.txt, with what tokenizer_config.json says of
+/// it; without that file texts are lower-cased, as transformers does it. Empty for one that strips
+/// accents and keeps capitals, or the other way round.
+Table word_pieces(const fs::path& folder) {
+  const fs::path about = folder / "tokenizer_config.json";
+  std::error_code ignored;
+  const nlohmann::json json = fs::is_regular_file(about, ignored)
+                                  ? parse_json(read_file(about, uint64_t{16} << 20), about.string())
+                                  : nlohmann::json::object();
+  const auto says = [&json](const char* key, bool otherwise) {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    return found != json.end() && found->is_boolean() ? found->get<bool>() : otherwise;
+  };
+  const bool lower = says("do_lower_case", true);
+  if (says("strip_accents", lower) != lower) {
+    return {};
+  }
+  return {
+      {"use", noted("wordpiece", "the folder's")},
+      {"path", noted((folder / "vocab.txt").string(), "the folder's")},
+      {"lower_case", noted(lower, "do_lower_case")},
+      {"chinese", noted(says("tokenize_chinese_chars", true), "tokenize_chinese_chars")}};
+}
+
 /// The section of the tokenizer whose files lie in the folder; `null` if there are none that can be
 /// read, and why not.
 struct FolderTokenizer {
@@ -66,6 +90,8 @@ FolderTokenizer tokenizer_of(const fs::path& folder, const HfReading& reading, H
         {"use", noted("gpt2", "the folder's")},
         {"vocab", noted_path("vocab.json")},
         {"merges", noted_path("merges.txt")}};
+  } else if (holds("vocab.txt")) {
+    found = word_pieces(folder);
   } else {
     for (const char* name : {"spiece.model", "tokenizer.model"}) {
       if (found.size() == 0 && holds(name)) {

@@ -6,6 +6,7 @@
 #include "core/base/printable.hpp"
 #include "core/foreign/dcp.hpp"
 #include "core/foreign/megatron_names.hpp"
+#include "core/foreign/megatron_parts.hpp"
 #include "core/formats/torch_file.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
@@ -140,6 +141,86 @@ TEST_CASE("names from before megatron-core become those of a state_dict") {
   );
   CHECK(now("language_model.encoder.final_layernorm.weight") == "decoder.final_layernorm.weight");
   CHECK(now("decoder.layers.0.mlp.linear_fc2.weight") == "decoder.layers.0.mlp.linear_fc2.weight");
+  CHECK(now("encoder.layers.0.mlp.linear_fc2.weight") == "encoder.layers.0.mlp.linear_fc2.weight");
+}
+
+TEST_CASE("each stack of an encoder-decoder is stacked, and some tensors are there twice") {
+  MemoryStorage store;
+  Tensors model{
+      {"embedding.position_embeddings.weight", counting({8, 4}, 1)},
+      {"output_layer.bias", counting({8}, 40)}};
+  for (int64_t i = 0; i < 5; ++i) {
+    const std::string layer = i < 3 ? "encoder.layers." + std::to_string(i) + "."
+                                    : "decoder.layers." + std::to_string(i - 3) + ".";
+    const auto start = static_cast<double>(100 * (i + 1));
+    model[layer + "self_attention.linear_qkv.weight"] = counting({12, 4}, start);
+    model[layer + "input_layernorm.weight"] = counting({4}, start + 50);
+    if (i >= 3) {
+      model[layer + "pre_cross_attn_layernorm.weight"] = counting({4}, start + 60);
+      model[layer + "cross_attention.linear_q.weight"] = counting({4, 4}, start + 70);
+    }
+  }
+  (void)mh::write_torch_dist(store, "out", 1, outlined_tensors(model));
+  CHECK(
+      stored_names(store, "out/iter_0000001") ==
+      std::vector<std::string>{
+          "decoder.layers.cross_attention.linear_q.weight[2, 4, 4]",
+          "decoder.layers.pre_cross_attn_layernorm.weight[2, 4]",
+          "decoder.layers.self_attention.linear_qkv.layer_norm_weight[2, 4]",
+          "decoder.layers.self_attention.linear_qkv.weight[2, 12, 4]",
+          "embedding.position_embeddings.weight[8, 4]",
+          "encoder.layers.self_attention.linear_qkv.layer_norm_weight[3, 4]",
+          "encoder.layers.self_attention.linear_qkv.weight[3, 12, 4]",
+          "lm_head.output_layer.bias[8]",
+          "output_layer.bias[8]",
+          "position_embeddings.weight[8, 4]"}
+  );
+  check_equal(*mh::open_torch_dist(store, "out/iter_0000001"), model);
+  // Its optimizer knows such a tensor by one of both names.
+  const auto moment = mh::megatron_name("optimizer.state.exp_avg.position_embeddings.weight");
+  CHECK(moment.text == "optimizer.exp_avg.embedding.position_embeddings.weight");
+  CHECK(moment.is_second);
+  CHECK_FALSE(mh::megatron_name("embedding.position_embeddings.weight").is_second);
+}
+
+TEST_CASE("layers of a hybrid have their numbers, and what a mixer joins is there in parts") {
+  MemoryStorage store;
+  Tensors model{{"decoder.final_norm.weight", counting({4}, 1)}};
+  for (int64_t i = 0; i < 2; ++i) { // though they are alike
+    const std::string layer = "decoder.layers." + std::to_string(i) + ".";
+    const auto start = static_cast<double>(100 * (i + 1));
+    model[layer + "norm.weight"] = counting({4}, start);
+    model[layer + "mixer.in_proj.weight.z"] = counting({6, 4}, start + 10);
+    model[layer + "mixer.in_proj.weight.dt"] = counting({2, 4}, start + 40);
+    model[layer + "mixer.norm.weight"] = counting({6}, start + 50);
+  }
+  (void)mh::write_torch_dist(store, "out", 1, outlined_tensors(model));
+  CHECK(
+      stored_names(store, "out/iter_0000001") ==
+      std::vector<std::string>{
+          "decoder.final_norm.weight[4]",
+          "decoder.layers.0.mixer.in_proj.layer_norm_weight[4]",
+          "decoder.layers.0.mixer.in_proj.weight.dt[2, 4]",
+          "decoder.layers.0.mixer.in_proj.weight.z[6, 4]",
+          "decoder.layers.0.mixer.norm.weight[6]",
+          "decoder.layers.1.mixer.in_proj.layer_norm_weight[4]",
+          "decoder.layers.1.mixer.in_proj.weight.dt[2, 4]",
+          "decoder.layers.1.mixer.in_proj.weight.z[6, 4]",
+          "decoder.layers.1.mixer.norm.weight[6]"}
+  );
+  check_equal(*mh::open_torch_dist(store, "out/iter_0000001"), model);
+
+  // Among 24 rows z and x have 6 each and dt has 2; b and c share the others.
+  const auto parts = mh::joined_parts("mixer.in_proj.weight", 24, 6, 2);
+  REQUIRE(parts.size() == 5);
+  CHECK(parts[2].name == "mixer.in_proj.weight.B");
+  CHECK(parts[2].row == 12);
+  CHECK(parts[2].rows == 5);
+  CHECK(parts[4].row == 22);
+  CHECK(mh::joined_parts("mixer.conv1d.bias", 16, 6, 2).back().row == 11);
+  CHECK(mh::joined_parts("mixer.in_proj.weight", 23, 6, 2).empty()); // b and c cannot share 9
+  CHECK(mh::joined_parts("mixer.in_proj.weight", 14, 6, 2).empty());
+  CHECK_FALSE(mh::is_joined("mixer.out_proj.weight"));
 }
 
 TEST_CASE("layers are stacked, and read again one by one") {

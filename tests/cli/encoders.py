@@ -77,3 +77,13 @@ with tempfile.TemporaryDirectory() as temporary:
          "model": {"type": "BPE", "vocab": letters, "merges": []}}))
     made = run("recipe", "from-hf", hub)
     assert 'use = "hf"' in made and "tokenizer.json" in made and 'use = "t5"' in made and "mock" not in made and "null" not in made, made
+
+    # A BERT's older folder has its words alone.
+    (hub / "tokenizer.json").unlink()
+    (hub / "vocab.txt").write_text("".join(f"{word}\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Text", "##s"]))
+    assert "lower_case = true" in run("recipe", "from-hf", hub)
+    (hub / "tokenizer_config.json").write_text(json.dumps(dict(do_lower_case=False, strip_accents=None)))
+    made = run("recipe", "from-hf", hub)
+    assert 'use = "wordpiece"' in made and "vocab.txt" in made and "lower_case = false" in made and '"null"' not in made, made
+    (hub / "tokenizer_config.json").write_text(json.dumps(dict(do_lower_case=False, strip_accents=True)))
+    assert 'use = "null"' in run("recipe", "from-hf", hub)

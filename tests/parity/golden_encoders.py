@@ -18,35 +18,17 @@ STEPS, SAMPLES, VOCAB, HIDDEN, HEADS, LENGTH, DECODER_LENGTH = 10, 8, 256, 64, 8
 LR, MIN_LR, WARMUP = 1e-3, 1e-4, 2
 
 
-def given(**fields):
-    from megatron.core.transformer import TransformerConfig
-
-    return TransformerConfig(**(dict(
-        hidden_size=HIDDEN, num_attention_heads=HEADS, use_cpu_initialization=True, hidden_dropout=0.0, attention_dropout=0.0,
-        bias_dropout_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False, persist_layer_norm=False,
-        gradient_accumulation_fusion=False, activation_func=torch.nn.functional.gelu) | fields))
+SIZES = dict(hidden_size=HIDDEN, num_attention_heads=HEADS)
 
 
 def bert():
-    from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec
-    from megatron.core.models.bert.bert_model import BertModel
-
     # The form of Megatron's fusion of biases with GELU, which its head does not have.
     tanh = functools.partial(torch.nn.functional.gelu, approximate="tanh")
-    return BertModel(config=given(num_layers=4, activation_func=tanh), num_tokentypes=2, transformer_layer_spec=bert_layer_local_spec, vocab_size=VOCAB,
-                     max_sequence_length=LENGTH, share_embeddings_and_output_weights=True, add_binary_head=True)
+    return megatron_cpu.bert_model(VOCAB, LENGTH, num_layers=4, activation_func=tanh, **SIZES)
 
 
 def t5():
-    from megatron.core.models.T5 import t5_spec
-    from megatron.core.models.T5.t5_model import T5Model
-    from megatron.core.transformer.torch_norm import WrappedTorchNorm
-
-    t5_spec.TENorm = WrappedTorchNorm  # its local layers end with a norm of Transformer Engine
-    return T5Model(config=given(num_layers=2), encoder_config=given(num_layers=3),
-                   transformer_encoder_layer_spec=t5_spec.get_t5_encoder_with_local_block_spec(3),
-                   transformer_decoder_layer_spec=t5_spec.get_t5_decoder_with_local_block_spec(2), vocab_size=VOCAB,
-                   max_sequence_length=LENGTH, share_embeddings_and_output_weights=True)
+    return megatron_cpu.t5_model(VOCAB, LENGTH, encoder_layers=3, num_layers=2, **SIZES)
 
 
 def seed_weights(model):

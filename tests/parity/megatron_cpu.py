@@ -64,6 +64,85 @@ def start(rank=0, world=1, meet=None, tensor=1, **sizes):
     tensor_parallel.random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
 
+def core_config(kind=None, **fields):
+    """A configuration of megatron-core's own layers, in plain PyTorch."""
+    from megatron.core.transformer import TransformerConfig
+
+    given = dict(use_cpu_initialization=True, hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False,
+                 masked_softmax_fusion=False, bias_activation_fusion=False, persist_layer_norm=False, gradient_accumulation_fusion=False,
+                 activation_func=torch.nn.functional.gelu)
+    return (kind or TransformerConfig)(**(given | fields))
+
+
+def randomize(model, seed):
+    """Random values in every parameter."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.1 * noise if name.endswith("norm.weight") else 0.1 * noise)
+    return model
+
+
+def bert_model(vocab, length, pairs=True, **fields):
+    from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec
+    from megatron.core.models.bert.bert_model import BertModel
+
+    return BertModel(config=core_config(**fields), num_tokentypes=2 if pairs else 0, transformer_layer_spec=bert_layer_local_spec,
+                     vocab_size=vocab, max_sequence_length=length, share_embeddings_and_output_weights=True, add_binary_head=pairs)
+
+
+def t5_model(vocab, length, encoder_layers, num_layers, **fields):
+    from megatron.core.models.T5 import t5_spec
+    from megatron.core.models.T5.t5_model import T5Model
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    t5_spec.TENorm = WrappedTorchNorm  # its local layers end with a norm of Transformer Engine
+    return T5Model(config=core_config(num_layers=num_layers, **fields), encoder_config=core_config(num_layers=encoder_layers, **fields),
+                   transformer_encoder_layer_spec=t5_spec.get_t5_encoder_with_local_block_spec(encoder_layers),
+                   transformer_decoder_layer_spec=t5_spec.get_t5_decoder_with_local_block_spec(num_layers), vocab_size=vocab,
+                   max_sequence_length=length, share_embeddings_and_output_weights=True)
+
+
+def hybrid_model(pattern, vocab, length, **fields):
+    """A MambaModel of local layers, which save their norms under Transformer Engine's names, as there are no other ones of it."""
+    import mamba_cpu
+
+    mamba_cpu.install()
+    from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.mamba import mamba_model
+    from megatron.core.ssm import mamba_block
+    from megatron.core.ssm.mamba_layer import MambaLayer, MambaLayerSubmodules
+    from megatron.core.ssm.mamba_mixer import MambaMixer, MambaMixerSubmodules
+    from megatron.core.ssm.mlp_layer import MLPLayer
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+
+    mamba_block.TENorm = WrappedTorchNorm
+    dense, experts = (get_gpt_layer_local_spec(num_experts=number, moe_grouped_gemm=False, normalization="RMSNorm").submodules
+                      for number in (None, fields.get("num_moe_experts", 2)))
+    mixer = ModuleSpec(module=MambaMixer, submodules=MambaMixerSubmodules(in_proj=ColumnParallelLinear, out_proj=RowParallelLinear))
+
+    def layer(kind, saved=None, **parts):
+        return ModuleSpec(module=kind, submodules=TransformerLayerSubmodules(**parts, sharded_state_dict_keys_map=saved or {}))
+
+    stack = ModuleSpec(module=mamba_block.MambaStack, submodules=mamba_block.MambaStackSubmodules(
+        mamba_layer=ModuleSpec(module=MambaLayer, submodules=MambaLayerSubmodules(
+            norm=WrappedTorchNorm, mixer=mixer, mamba_bda=get_bias_dropout_add,
+            sharded_state_dict_keys_map={"norm.": "mixer.in_proj.layer_norm_"})),
+        attention_layer=layer(TransformerLayer, {"input_layernorm.": "self_attention.linear_qkv.layer_norm_"}, input_layernorm=WrappedTorchNorm,
+                              self_attention=dense.self_attention, self_attn_bda=get_bias_dropout_add),
+        mlp_layer=layer(MLPLayer, {"pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}, pre_mlp_layernorm=WrappedTorchNorm, mlp=dense.mlp,
+                        mlp_bda=get_bias_dropout_add),
+        moe_layer=layer(TransformerLayer, pre_mlp_layernorm=WrappedTorchNorm, mlp=experts.mlp, mlp_bda=get_bias_dropout_add)))
+    config = core_config(num_layers=len(pattern), normalization="RMSNorm", is_hybrid_model=True, use_mamba_mem_eff_path=False, **fields)
+    return mamba_model.MambaModel(config=config, mamba_stack_spec=stack, vocab_size=vocab, max_sequence_length=length,
+                                  hybrid_override_pattern=pattern)
+
+
 def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, part=None, **fields):
     """A GPTModel of megatron-core's own layers with random values in every parameter; `part` says which of a pipeline's."""
     from megatron.core.transformer.moe import moe_utils

@@ -154,10 +154,10 @@ os._exit(0)
 """
 
 
-def two_ranks(name, folder):
+def two_ranks(name, folder, script=TWO):
     """The files of two tensor-parallel ranks have the tensors of the folder that both saved together."""
     here = pathlib.Path(__file__).parent
-    workers = [subprocess.Popen([sys.executable, "-c", TWO, str(rank), str(folder), name, str(here)], stderr=subprocess.PIPE,
+    workers = [subprocess.Popen([sys.executable, "-c", script, str(rank), str(folder), name, str(here)], stderr=subprocess.PIPE,
                                 text=True) for rank in range(2)]
     for worker in workers:
         error = worker.communicate()[1]

@@ -593,12 +593,13 @@ TEST_CASE("BERT and T5") {
   CHECK(value(bert, "tokenizer.use") == "\"wordpiece\"");
   CHECK(value(bert, "tokenizer.lower_case") == "true");
   CHECK(value(bert, "parallel.tensor") == "2");
-  CHECK(
-      value(
-          of("pretrain_bert.py --num-layers 4 --seq-length 32 --bert-no-binary-head " + shared),
-          "data.pair"
-      ) == "\"none\""
-  );
+  CHECK(value(bert, "model.scaled_init") == "true");
+  CHECK(value(bert, "model.token_types") == "absent");
+  const auto alone =
+      of("pretrain_bert.py --num-layers 4 --seq-length 32 --bert-no-binary-head " + shared);
+  CHECK(value(alone, "data.pair") == "\"none\"");
+  CHECK(value(alone, "model.pair_head") == "false");
+  CHECK(value(alone, "model.token_types") == "0");
   const std::string lengths =
       "pretrain_t5.py --encoder-num-layers 3 --decoder-num-layers 2 --encoder-seq-length 32 ";
   const std::string words = "--vocab-extra-ids 100 --tokenizer-type BertWordPieceCase ";
@@ -609,6 +610,8 @@ TEST_CASE("BERT and T5") {
   CHECK(value(t5, "model.encoder_length") == "32");
   CHECK(value(t5, "model.seq_length") == "16");
   CHECK(value(t5, "model.positions") == "\"learned\"");
+  CHECK(value(t5, "model.init_std") == "0.02");
+  CHECK(value(t5, "model.scaled_init") == "true");
   CHECK(value(t5, "tokenizer.extra_ids") == "100");
   CHECK(value(t5, "tokenizer.lower_case") == "false");
   CHECK(value(t5, "data.order") == "\"megatron\"");

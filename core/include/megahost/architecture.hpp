@@ -111,9 +111,10 @@ public:
   /// config.json's keys to fields is a static function (hugging_face.hpp).
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
 
-  /// The mapping to the tensors of a state_dict of megatron-core's GPTModel (of its own layers, not
-  /// Transformer Engine's, on one rank); empty if it is no such model. Formats that join, stack or
-  /// rename them do so by themselves.
+  /// The mapping to the tensors of a state_dict of megatron-core's GPTModel, BertModel, T5Model or
+  /// MambaModel (of its own layers, not Transformer Engine's, on one rank); empty if it is no such
+  /// model. What a mixer joins is there in parts, as `torch_dist` has it:
+  /// "mixer.in_proj.weight.z". Formats that join, stack or rename tensors do so by themselves.
   [[nodiscard]] virtual std::vector<HfTensor> megatron() const { return {}; }
 
   /// How a run starts from a simpler model's weights; empty if there is none.

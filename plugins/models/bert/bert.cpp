@@ -171,7 +171,7 @@ private:
 ///
 /// Parameters: those of a decoder (nn/decoder.hpp), and
 ///
-///   embedding.token_type.weight  [token_types, hidden]
+///   embedding.token_type.weight  [token_types, hidden]  token_types > 0
 ///   embedding.norm.*             [hidden]               norm_placement = "post"
 ///   head.transform.*             [hidden, hidden], [hidden]
 ///   head.transform_norm.*        [hidden]
@@ -239,6 +239,8 @@ public:
   [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
     return hugging_face_names(own_);
   }
+
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(own_); }
 
 private:
   Config own_;

@@ -1,5 +1,5 @@
 #pragma once
-/// The fields of BERT, and what transformers calls its tensors.
+/// The fields of BERT, and what transformers and Megatron-LM call its tensors.
 
 #include "encoder.hpp"
 
@@ -26,5 +26,8 @@ struct BertConfig : EncoderConfig {
 
 /// Names of a model of these complete fields; empty where transformers has no counterpart.
 [[nodiscard]] std::vector<HfTensor> hugging_face_names(const BertConfig& config);
+
+/// Names of a model of these complete fields at Megatron-LM; empty where its BertModel is another.
+[[nodiscard]] std::vector<HfTensor> megatron_names(const BertConfig& config);
 
 } // namespace mh::bert

@@ -21,8 +21,12 @@ BertEmbedding::BertEmbedding(
     , dropout_(c.dropout)
     , site_(random_key(0, site))
     , words_(table(builder, "word", {axis::vocab, *c.vocab}, *c.embedding_std))
-    , types_(table(builder, "token_type", {{"token_types"}, c.token_types}, *c.embedding_std))
     , norm_(std::move(norm)) {
+  if (c.token_types > 0) {
+    types_ = std::make_unique<Embedding>(
+        table(builder, "token_type", {{"token_types"}, c.token_types}, *c.embedding_std)
+    );
+  }
   if (c.positions == "learned") {
     positions_ = std::make_unique<Embedding>(
         table(builder, "position", {axis::position, positions}, *c.embedding_std)
@@ -37,8 +41,10 @@ Embedding BertEmbedding::table(Builder& builder, const char* name, Axis rows, do
 at::Tensor BertEmbedding::forward(
     const at::Tensor& tokens, const at::Tensor* types, StepContext& context
 ) const {
-  at::Tensor x = words_.forward(tokens, context) +
-                 types_.forward(types != nullptr ? *types : at::zeros_like(tokens), context);
+  at::Tensor x = words_.forward(tokens, context);
+  if (types_ != nullptr) {
+    x = x + types_->forward(types != nullptr ? *types : at::zeros_like(tokens), context);
+  }
   if (positions_ != nullptr) {
     x = x + positions_->forward(context.positions(), context);
   }

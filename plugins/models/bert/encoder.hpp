@@ -35,7 +35,12 @@ struct EncoderConfig : DecoderConfig {
 template <class C>
 void encoder_fields(Fields<C>& f) {
   decoder_fields(f);
-  f.add("token_types", &C::token_types, "kinds of passages that tokens belong to").at_least(1);
+  f.add(
+       "token_types",
+       &C::token_types,
+       "kinds of passages that tokens belong to; 0: they are not told apart"
+  )
+      .at_least(0);
   f.check("causal", [](const C& c) -> std::string {
     return c.causal ? "BERT reads to both sides, and with causal = true it would be a decoder; use "
                       "gpt or llama"
@@ -72,7 +77,7 @@ public:
   );
 
   /// Shapes:  tokens and types [seq, batch] int64, of the context's current sequence -> [seq,
-  ///          batch, embed]; without `types` all tokens are of type 0
+  ///          batch, embed]; without `types` all tokens are of type 0, if there are types
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& tokens, const at::Tensor* types, StepContext& context) const;
 
@@ -82,7 +87,8 @@ private:
   Axis embed_;
   double dropout_;
   uint64_t site_;
-  Embedding words_, types_;
+  Embedding words_;
+  std::unique_ptr<Embedding> types_;     // or null
   std::unique_ptr<NormPart> norm_;       // or null
   std::unique_ptr<Embedding> positions_; // or null
 };

@@ -45,9 +45,10 @@ std::vector<std::string> harmless_encoder_keys() {
 }
 
 bool has_counterpart(const EncoderConfig& c) {
-  return c.norm == "layernorm" && c.positions == "learned" && c.bias && *c.qkv_bias && !c.qk_norm &&
-         !c.shared_norm && !c.score_cap && !c.sinks && !c.attention_gate && !c.kv_rank &&
-         *c.kv_heads == c.heads && *c.head_dim * c.heads == c.hidden;
+  return c.norm == "layernorm" && c.positions == "learned" && c.token_types > 0 && c.bias &&
+         *c.qkv_bias && !c.qk_norm && !c.shared_norm && !c.score_cap && !c.sinks &&
+         !c.attention_gate && !c.kv_rank && *c.kv_heads == c.heads &&
+         *c.head_dim * c.heads == c.hidden;
 }
 
 void add_names(std::vector<HfTensor>& map, const std::string& theirs, const std::string& ours) {
@@ -62,7 +63,9 @@ void add_encoder_names(
   const std::string tables = "embedding." + names.tower;
   map.push_back({embeddings + "word_embeddings.weight", {tables + "word.weight"}});
   map.push_back({embeddings + "position_embeddings.weight", {tables + "position.weight"}});
-  map.push_back({embeddings + "token_type_embeddings.weight", {tables + "token_type.weight"}});
+  if (c.token_types > 0) {
+    map.push_back({embeddings + "token_type_embeddings.weight", {tables + "token_type.weight"}});
+  }
   if (c.post()) {
     add_names(map, embeddings + "LayerNorm", tables + "norm");
   } else {

@@ -68,4 +68,7 @@ Table scaled(const HybridConfig& whole, const ModelScale& to);
 /// Names of a model of these complete fields; empty where transformers has no counterpart.
 [[nodiscard]] std::vector<HfTensor> hugging_face_names(const HybridConfig& config);
 
+/// Names of a model of these complete fields at Megatron-LM; empty where its MambaModel is another.
+[[nodiscard]] std::vector<HfTensor> megatron_names(const HybridConfig& config);
+
 } // namespace mh::hybrid

@@ -121,6 +121,8 @@ public:
     return hugging_face_names(own_);
   }
 
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(own_); }
+
 private:
   static const char* name_of(char kind) {
     return kind == kMamba       ? "mamba"

@@ -2,6 +2,7 @@
 /// the feed-forward.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "../megatron_experts.hpp"
 #include "config.hpp"
 #include "hugging_face.hpp"
 
@@ -70,7 +71,7 @@ public:
             add_megatron_feed_forward(moe_, theirs + "mlp.", ours + "mlp.", map);
             return;
           }
-          add_megatron_experts(map, theirs + "mlp.", ours + "mlp.");
+          add_megatron_experts(moe_, theirs + "mlp.", ours + "mlp.", map);
         }
     );
   }
@@ -156,34 +157,6 @@ private:
           map.push_back({experts + "down_proj_bias", {own + "down.bias"}});
         }
     );
-  }
-
-  void add_megatron_experts(Names& map, const std::string& theirs, const std::string& ours) const {
-    map.push_back({theirs + "router.weight", {ours + "router.weight"}});
-    if (moe_.has_bias()) {
-      map.push_back({theirs + "router.expert_bias", {ours + "router.bias"}});
-    }
-    const bool gated = mh::is_gated(mh::activation_kind(moe_.activation));
-    for (int64_t e = 0; e < moe_.experts; ++e) {
-      const std::string expert = theirs + "experts.local_experts." + std::to_string(e) + ".";
-      map.push_back(
-          {.theirs = expert + "linear_fc1.weight",
-           .ours = {ours + (gated ? "experts.gate_up.weight" : "experts.up.weight")},
-           .at = {e},
-           .entries = gated ? 2 : 0}
-      );
-      map.push_back(
-          {.theirs = expert + "linear_fc2.weight",
-           .ours = {ours + "experts.down.weight"},
-           .at = {e}}
-      );
-    }
-    if (moe_.shared_hidden) {
-      add_megatron_feed_forward(moe_, theirs + "shared_experts.", ours + "shared.", map);
-    }
-    if (moe_.shared_gate) {
-      map.push_back({theirs + "shared_experts.gate_weight", {ours + "shared_gate.weight"}});
-    }
   }
 
   Config moe_;

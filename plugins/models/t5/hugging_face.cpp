@@ -89,7 +89,7 @@ HfMapping hugging_face_mapping() {
             .simplify = simplify,
             // Its absence says it, too, but not to whoever reads the file alone.
             .restore = [](Table& config) { config.set("is_encoder_decoder", true); }}},
-      .free = {"dropout", "attention_dropout", "init_std", "encoder_length"},
+      .free = {"dropout", "attention_dropout", "init_std", "scaled_init", "encoder_length"},
       .plain = plain};
 }
 

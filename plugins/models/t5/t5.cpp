@@ -46,8 +46,9 @@ struct InitialStd {
     words = c.init_std.value_or(1.0);
     q = c.init_std.value_or(root(c.hidden) * (c.relative() ? root(*c.head_dim) : 1.0));
     kv = up = c.init_std.value_or(root(c.hidden));
-    out = c.init_std.value_or(root(c.heads * *c.head_dim));
-    down = c.init_std.value_or(root(*c.ffn_hidden));
+    const double last = c.scaled_init ? root(2 * c.encoder_layers) : 1.0;
+    out = last * c.init_std.value_or(root(c.heads * *c.head_dim));
+    down = last * c.init_std.value_or(root(*c.ffn_hidden));
     head = c.init_std.value_or(c.tied ? 1.0 : root(c.hidden));
   }
 };
@@ -316,6 +317,12 @@ public:
          "standard deviation of all initial weights; T5's own, by each layer's widths, if absent"
     )
         .at_least(0);
+    f.add(
+        "scaled_init",
+        &Config::scaled_init,
+        "divide the initial weights of each branch's last linear layer by sqrt(2 encoder_layers) in "
+        "both stacks, as Megatron-LM does"
+    );
     f.check("heads", [](const Config& c) -> std::string {
       return !c.head_dim && c.hidden % c.heads != 0
                  ? "hidden " + std::to_string(c.hidden) + " is not divisible by heads " +
@@ -386,6 +393,8 @@ public:
   [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
     return hugging_face_names(c_);
   }
+
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(c_); }
 
 private:
   [[nodiscard]] int64_t positions() const { return std::max(c_.encoder_length, seq_length_); }

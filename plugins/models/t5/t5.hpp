@@ -1,5 +1,5 @@
 #pragma once
-/// T5's fields, and what transformers calls its tensors.
+/// T5's fields, and what transformers and Megatron-LM call its tensors.
 
 #include <megahost/architecture.hpp>
 #include <megahost/hugging_face.hpp>
@@ -33,6 +33,7 @@ struct T5Config {
   double dropout = 0;
   double attention_dropout = 0;
   std::optional<double> init_std;
+  bool scaled_init = false;
 
   [[nodiscard]] bool relative() const { return positions == "relative"; }
 };
@@ -42,5 +43,8 @@ struct T5Config {
 
 /// Names of a model of these complete fields; empty where transformers has no counterpart.
 [[nodiscard]] std::vector<HfTensor> hugging_face_names(const T5Config& config);
+
+/// Names of a model of these complete fields at Megatron-LM; empty where its T5Model is another.
+[[nodiscard]] std::vector<HfTensor> megatron_names(const T5Config& config);
 
 } // namespace mh::t5

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -116,6 +117,30 @@ bool is_hf_weight(const std::string& name, bool tied) {
          !(tied && (name == "lm_head.weight" || ends(".lm_head.weight")));
 }
 
+bool is_of_further_prediction(std::string_view name, std::optional<int64_t> layers) {
+  constexpr std::string_view kLayer = "model.layers.";
+  if (!name.starts_with(kLayer)) {
+    return name.starts_with("mtp.");
+  }
+  name.remove_prefix(kLayer.size());
+  int64_t layer = -1;
+  std::from_chars(name.data(), name.data() + name.size(), layer);
+  return layers && layer >= *layers;
+}
+
+namespace {
+
+/// None if a config.json has none.
+std::optional<int64_t>
+layers_of(const std::optional<std::string>& config, const std::string& where) {
+  const nlohmann::json json = config ? parse_json(*config, where) : nlohmann::json::object();
+  const auto found = json.is_object() ? json.find("num_hidden_layers") : json.end();
+  return found != json.end() && found->is_number_integer() ? std::optional(found->get<int64_t>())
+                                                           : std::nullopt;
+}
+
+} // namespace
+
 bool ties_embeddings(const std::optional<std::string>& config, const std::string& where) {
   const nlohmann::json json = config ? parse_json(*config, where) : nlohmann::json::object();
   return json.is_object() && json.value("tie_word_embeddings", false);
@@ -141,11 +166,13 @@ HfFolder::HfFolder(Storage& storage, const Path& folder)
         exit_code::data
     );
   }
-  const bool tied = ties_embeddings(hf_config_text(storage, folder), (folder / kConfig).string());
+  const auto config = hf_config_text(storage, folder);
+  const std::string where = (folder / kConfig).string();
+  const bool tied = ties_embeddings(config, where);
+  const auto layers = layers_of(config, where);
   for (const auto& [name, place] : places_) {
-    tensors_.push_back(
-        {name, scalar_type(place.info.dtype), place.info.shape, is_hf_weight(name, tied)}
-    );
+    const bool is_weight = is_hf_weight(name, tied) && !is_of_further_prediction(name, layers);
+    tensors_.push_back({name, scalar_type(place.info.dtype), place.info.shape, is_weight});
   }
 }
 

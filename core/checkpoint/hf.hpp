@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mh {
@@ -75,6 +76,10 @@ hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string&
 /// False for constants of old checkpoints, for an output layer that is the embedding, and for what a
 /// model sees images with, which is left out of its language model.
 [[nodiscard]] bool is_hf_weight(const std::string& name, bool tied);
+
+/// Whether a tensor is one of a module of multi-token prediction, which a recipe asks for or does
+/// without: of DeepSeek-V3 one of the layers behind the `layers` of the model, of NemotronH "mtp.*".
+[[nodiscard]] bool is_of_further_prediction(std::string_view name, std::optional<int64_t> layers);
 
 /// The text of a folder's config.json, if it has one.
 [[nodiscard]] std::optional<std::string> hf_config_text(Storage& storage, const Path& folder);

@@ -78,7 +78,7 @@ public:
       }
       rest = others;
       is_next = true;
-      part.add_(1);
+      part.add_(map.repeats ? 0 : 1); // another of theirs holds it, too
     }
   }
 

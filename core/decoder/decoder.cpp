@@ -48,7 +48,26 @@ AttentionMask attention_mask(const DecoderConfig& c, int64_t index) {
       .cap = c.score_cap.value_or(0)};
 }
 
-RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
+/// Whether queries and keys of layer `index` are rotated.
+bool rotates(const DecoderConfig& c, int64_t index) {
+  const auto& pattern = c.rope_pattern;
+  return c.positions == "rope" &&
+         (pattern.empty() || pattern[static_cast<size_t>(index) % pattern.size()] == "rope");
+}
+
+QueryKeyNorm query_key_norm(const std::string& over) {
+  return over == "own_head"    ? QueryKeyNorm::own_head
+         : over == "all_heads" ? QueryKeyNorm::all_heads
+                               : QueryKeyNorm::head;
+}
+
+/// The factors of LongRoPE follow from the length that the model is made for, so that keys in a cache
+/// stay as they are while a text grows.
+const std::vector<double>& wavelength_factors(const DecoderConfig& c, int64_t seq_length) {
+  return seq_length > c.rope_original_length ? c.rope_long_factors : c.rope_short_factors;
+}
+
+RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim, int64_t seq_length) {
   return {
       .dim = dim,
       .base = c.rope_base,
@@ -60,10 +79,11 @@ RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
       .beta_fast = c.rope_beta_fast,
       .truncate = c.rope_truncate,
       .original_length = static_cast<double>(c.rope_original_length),
-      .attention = c.rope_attention};
+      .attention = c.rope_attention,
+      .wavelengths = wavelength_factors(c, seq_length)};
 }
 
-LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
+LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index, int64_t seq_length) {
   LatentAttentionSpec spec{
       .embed = embed_axis(c),
       .heads = c.heads,
@@ -71,7 +91,7 @@ LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
       .value_dim = c.v_head_dim.value_or(*c.head_dim),
       .q_rank = c.q_rank,
       .kv_rank = *c.kv_rank,
-      .rotary = rotary_spec(c, c.rope_head_dim.value_or(64)),
+      .rotary = rotary_spec(c, c.rope_head_dim.value_or(64), seq_length),
       .norm_eps = c.norm_eps,
       .mask = attention_mask(c, index),
       .dropout = c.attention_dropout,
@@ -126,7 +146,7 @@ std::unique_ptr<NormPart> Decoder::norm(Builder& builder) const {
 
 std::unique_ptr<AttentionPart> Decoder::attention(int64_t index, Builder& builder) const {
   if (config_.kv_rank) {
-    return std::make_unique<LatentAttention>(builder, latent_spec(config_, index));
+    return std::make_unique<LatentAttention>(builder, latent_spec(config_, index, seq_length_));
   }
   return std::make_unique<Attention>(builder, attention_spec(index));
 }
@@ -152,18 +172,23 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
       .gate = c.attention_gate};
   if (c.qk_norm) {
     spec.qk_norm_eps = c.norm_eps;
-    spec.qk_norm_all_heads = c.qk_norm_over == "all_heads";
-    spec.qk_norm = info(norm_kind(c.norm)).one_plus ? NormKind::rmsnorm_1p : NormKind::rmsnorm;
+    spec.qk_norm_over = query_key_norm(c.qk_norm_over);
+    spec.qk_norm = norm_kind(decoder_detail::qk_norm_kind(c));
   }
   if (c.score_dim) {
     spec.scale = 1 / std::sqrt(static_cast<double>(*c.score_dim));
   }
-  if (c.positions == "rope") {
+  if (c.positions == "alibi") {
+    spec.alibi = 1;
+  } else if (c.positions == "alibi_scaled") {
+    spec.alibi = spec.scale.value_or(1 / std::sqrt(static_cast<double>(*c.head_dim)));
+  }
+  if (rotates(c, index)) {
     const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
     const bool own_base = c.window_rope_base && has_window(c, index);
     spec.adjacent_pairs = c.rope_pairs == "adjacent";
     spec.rotary = own_base ? RotarySpec{.dim = 2 * pairs, .base = *c.window_rope_base}
-                           : rotary_spec(c, 2 * pairs);
+                           : rotary_spec(c, 2 * pairs, seq_length_);
   }
   return spec;
 }

@@ -9,8 +9,39 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 namespace mh {
+
+namespace {
+
+/// Elements of a head that rotate, in pairs.
+int64_t rotated_pairs(const DecoderConfig& c, int64_t head_dim) {
+  return c.kv_rank ? c.rope_head_dim.value_or(64) / 2
+                   : std::llround(static_cast<double>(head_dim) * c.rope_share / 2);
+}
+
+/// So many factors, the last one as often as others are missing.
+Value::Array resized(const std::vector<double>& factors, int64_t pairs) {
+  Value::Array made;
+  for (int64_t i = 0; i < pairs; ++i) {
+    made.emplace_back(factors[std::min(static_cast<size_t>(i), factors.size() - 1)]);
+  }
+  return made;
+}
+
+/// LongRoPE's factors of the pairs that rotate in a head of a small model.
+void scale_factors(const DecoderConfig& whole, int64_t pairs, Table& ret_own) {
+  for (const auto& [field, factors] :
+       {std::pair("rope_short_factors", &whole.rope_short_factors),
+        std::pair("rope_long_factors", &whole.rope_long_factors)}) {
+    if (!factors->empty()) {
+      ret_own.set(field, resized(*factors, pairs));
+    }
+  }
+}
+
+} // namespace
 
 Table scaled(const DecoderConfig& whole, const ModelScale& to) {
   Table own;
@@ -18,12 +49,15 @@ Table scaled(const DecoderConfig& whole, const ModelScale& to) {
     own.set("window", to.seq_length / 3);
   }
   if (!whole.kv_rank) {
+    const int64_t head_dim = std::max<int64_t>(2, to.hidden / std::max<int64_t>(1, to.heads));
+    scale_factors(whole, rotated_pairs(whole, head_dim), own);
     return own;
   }
   const int64_t width =
       to.uneven ? 18 : std::max<int64_t>(4, to.hidden / std::max<int64_t>(1, to.heads));
   own.set("v_head_dim", width);
   own.set("rope_head_dim", width / 4 * 2);
+  scale_factors(whole, width / 4, own);
   const auto rank = [&](int64_t uneven, int64_t of_whole) {
     return to.uneven ? uneven : to.narrowed(of_whole, whole.hidden, /*step=*/4, /*least=*/2);
   };
@@ -81,6 +115,7 @@ std::string kv_rank(const DecoderConfig& c) {
                      : c.window_rope_base                 ? "window_rope_base"
                      : c.rope_share != 1                  ? "rope_share"
                      : c.rope_pairs != "halves"           ? "rope_pairs"
+                     : !c.rope_pattern.empty()            ? "rope_pattern"
                                                           : "";
   if (*first != '\0') {
     return "latent attention has no " + std::string(first) + "; leave it out, or leave out kv_rank";
@@ -136,6 +171,26 @@ std::string qk_norm_over(const DecoderConfig& c) {
                                                 : "";
 }
 
+std::string kind_of_qk_norm(const DecoderConfig& c) {
+  if (!c.qk_norm_kind) {
+    return "";
+  }
+  const NormInfo& kind = info(norm_kind(*c.qk_norm_kind));
+  return !c.qk_norm ? "there is no query-key norm; set qk_norm = true"
+         : c.qk_norm_over == "own_head" && (kind.bias || kind.one_plus)
+             ? "weights of each head are those of rmsnorm or layernorm_no_bias; set it to one of "
+               "them, or qk_norm_over = \"head\""
+             : "";
+}
+
+std::string positions(const DecoderConfig& c) {
+  const bool bias = c.positions == "alibi" || c.positions == "alibi_scaled";
+  return bias && c.score_cap
+             ? "a bias by distance and bounded scores are not there together; leave "
+               "score_cap out, or set positions = \"rope\""
+             : "";
+}
+
 std::string rope_share(const DecoderConfig& c) {
   if (c.positions != "rope") {
     return c.rope_share != 1 ? "nothing is rotated with positions = \"" + c.positions +
@@ -149,6 +204,16 @@ std::string rope_share(const DecoderConfig& c) {
   }
   return std::llround(rotated / 2) == 0
              ? "no pair of the " + text(head_dim(c)) + " elements of a head is rotated"
+             : "";
+}
+
+std::string rope_pattern(const DecoderConfig& c) {
+  const auto& layers = c.rope_pattern;
+  return layers.empty()          ? ""
+         : c.positions != "rope" ? "nothing is rotated with positions = \"" + c.positions +
+                                       "\"; set positions = \"rope\""
+         : std::find(layers.begin(), layers.end(), "rope") == layers.end()
+             ? "no layer rotates; set positions = \"none\", and leave rope_pattern out"
              : "";
 }
 
@@ -168,7 +233,8 @@ std::string rope_scaling(const DecoderConfig& c) {
 
 std::string rope_factor(const DecoderConfig& c) {
   return c.rope_scaling == "none" && c.rope_factor != 1
-             ? "nothing is stretched with rope_scaling = \"none\"; set it to linear, llama3 or yarn"
+             ? "nothing is stretched with rope_scaling = \"none\"; set it to linear, llama3, yarn or "
+               "longrope"
              : "";
 }
 
@@ -191,9 +257,32 @@ std::string rope_truncate(const DecoderConfig& c) {
 }
 
 std::string rope_attention(const DecoderConfig& c) {
-  return c.rope_attention && c.rope_scaling != "yarn"
-             ? "only yarn scales queries and keys, but rope_scaling = \"" + c.rope_scaling + "\""
+  return c.rope_attention && c.rope_scaling != "yarn" && c.rope_scaling != "longrope"
+             ? "only yarn and longrope scale queries and keys, but rope_scaling = \"" +
+                   c.rope_scaling + "\""
              : "";
+}
+
+/// Either of LongRoPE's two lists.
+std::string factors_of_pairs(const DecoderConfig& c, const std::vector<double>& factors) {
+  if (c.rope_scaling != "longrope") {
+    return factors.empty() ? ""
+                           : "only longrope has a factor of each pair, but rope_scaling = \"" +
+                                 c.rope_scaling + "\"";
+  }
+  const int64_t pairs = rotated_pairs(c, head_dim(c));
+  return static_cast<int64_t>(factors.size()) == pairs
+             ? ""
+             : text(pairs) + " pairs of a head rotate, and there are " +
+                   text(static_cast<int64_t>(factors.size())) + " factors; give one for each";
+}
+
+std::string rope_short_factors(const DecoderConfig& c) {
+  return factors_of_pairs(c, c.rope_short_factors);
+}
+
+std::string rope_long_factors(const DecoderConfig& c) {
+  return factors_of_pairs(c, c.rope_long_factors);
 }
 
 std::string rope_mscale_all_dim(const DecoderConfig& c) {
@@ -243,11 +332,14 @@ constexpr FieldCondition<DecoderConfig> kConditions[] = {
     {"parallel_residual", parallel_residual},
     {"shared_norm", shared_norm},
     {"qk_norm_over", qk_norm_over},
+    {"qk_norm_kind", kind_of_qk_norm},
     {"kv_rank", kv_rank},
     {"q_rank", q_rank},
     {"rope_head_dim", rope_head_dim},
     {"v_head_dim", v_head_dim},
+    {"positions", positions},
     {"rope_share", rope_share},
+    {"rope_pattern", rope_pattern},
     {"rope_pairs", rope_pairs},
     {"rope_scaling", rope_scaling},
     {"rope_factor", rope_factor},
@@ -255,6 +347,8 @@ constexpr FieldCondition<DecoderConfig> kConditions[] = {
     {"rope_beta_fast", rope_beta_fast},
     {"rope_truncate", rope_truncate},
     {"rope_attention", rope_attention},
+    {"rope_short_factors", rope_short_factors},
+    {"rope_long_factors", rope_long_factors},
     {"rope_mscale", rope_mscale},
     {"rope_mscale_all_dim", rope_mscale_all_dim},
     {"window", window},
@@ -283,6 +377,10 @@ std::vector<std::string> activation_names() {
     names.emplace_back(activation.name);
   }
   return names;
+}
+
+std::string qk_norm_kind(const DecoderConfig& c) {
+  return c.qk_norm_kind.value_or(info(norm_kind(c.norm)).one_plus ? "rmsnorm_1p" : "rmsnorm");
 }
 
 int64_t vocab_of(const std::optional<int64_t>& given, const Architecture::Args& args) {

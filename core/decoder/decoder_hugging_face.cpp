@@ -251,22 +251,38 @@ void plain_sizes(Table& f) {
   }
 }
 
-/// A word a layer; none without a window.
-void plain_window(Table& f) {
-  Value pattern = f.take("window_pattern");
-  if (given(f, "window") == nullptr) {
-    return;
+/// A word a layer, `usual` where there is no pattern.
+Value each_layer(const Value& pattern, int64_t layers, const char* usual) {
+  Value::Array words;
+  const Value::Array& kinds = pattern.as_array();
+  for (int64_t i = 0; i < layers; ++i) {
+    words.push_back(kinds.empty() ? Value(usual) : kinds[static_cast<size_t>(i) % kinds.size()]);
   }
-  Value::Array layers;
-  for (int64_t i = 0; i < f.find("layers")->as_integer(); ++i) {
-    const Value::Array& kinds = pattern.as_array();
-    layers.push_back(
-        kinds.empty() ? Value("window") : kinds[static_cast<size_t>(i) % kinds.size()]
-    );
-  }
-  Value made(std::move(layers));
+  Value made(std::move(words));
   made.origin = pattern.origin;
-  f.set("window_pattern", made);
+  return made;
+}
+
+/// No pattern without a window.
+void plain_window(Table& f) {
+  const Value pattern = f.take("window_pattern");
+  if (given(f, "window") != nullptr) {
+    f.set("window_pattern", each_layer(pattern, f.find("layers")->as_integer(), "window"));
+  }
+}
+
+void plain_query_key_norm(Table& f) {
+  if (!f.find("qk_norm")->as_boolean()) {
+    f.erase("qk_norm_kind");
+  } else {
+    const bool one_plus = *f.find("norm") == Value("rmsnorm_1p");
+    set_absent(f, "qk_norm_kind", one_plus ? "rmsnorm_1p" : "rmsnorm");
+  }
+}
+
+/// sqrt(1 + ln(factor) / ln(length)), arXiv:2402.13753.
+double longrope_magnitude(double factor, double length) {
+  return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(length));
 }
 
 void plain_rope(Table& f) {
@@ -274,9 +290,10 @@ void plain_rope(Table& f) {
     keep_only(f, "rope_", {});
     return;
   }
+  f.set("rope_pattern", each_layer(f.take("rope_pattern"), f.find("layers")->as_integer(), "rope"));
   const std::string scaling = f.find("rope_scaling")->as_string();
   std::vector<std::string_view> kept{
-      "rope_base", "rope_share", "rope_pairs", "rope_scaling", "rope_head_dim"};
+      "rope_base", "rope_share", "rope_pairs", "rope_pattern", "rope_scaling", "rope_head_dim"};
   if (scaling == "none") {
     keep_only(f, "rope_", kept);
   } else if (scaling == "linear") {
@@ -288,9 +305,23 @@ void plain_rope(Table& f) {
       kept.emplace_back(name);
     }
     keep_only(f, "rope_", kept);
+  } else if (scaling == "longrope") {
+    for (const char* name :
+         {"rope_factor",
+          "rope_original_length",
+          "rope_attention",
+          "rope_short_factors",
+          "rope_long_factors"}) {
+      kept.emplace_back(name);
+    }
+    keep_only(f, "rope_", kept);
+    const double length = f.find("rope_original_length")->as_number();
+    set_absent(f, "rope_attention", longrope_magnitude(f.find("rope_factor")->as_number(), length));
   } else {
     f.erase("rope_low_freq");
     f.erase("rope_high_freq");
+    f.erase("rope_short_factors");
+    f.erase("rope_long_factors");
     if (given(f, "rope_mscale") == nullptr) {
       set_absent(f, "rope_attention", yarn_magnitude(f.find("rope_factor")->as_number()));
     }
@@ -302,6 +333,7 @@ void plain_rope(Table& f) {
 void decoder_plain(Table& fields) {
   plain_sizes(fields);
   plain_window(fields);
+  plain_query_key_norm(fields);
   plain_rope(fields);
 }
 

@@ -4,6 +4,7 @@
 #include "megahost/nn/decoder.hpp"
 
 #include <string_view>
+#include <utility>
 
 namespace mh {
 
@@ -26,8 +27,20 @@ void add_feed_forward_names(
   add("down");
 }
 
-std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames& feed_forward) {
-  if (c.norm_placement == "post" || c.positions == "learned") {
+namespace {
+
+/// A tensor of theirs that repeats one that the map has already.
+void add_repeated(std::vector<HfTensor>& map, std::string theirs, const char* ours) {
+  HfTensor tensor{.theirs = std::move(theirs), .ours = {ours}};
+  tensor.repeats = true;
+  map.push_back(std::move(tensor));
+}
+
+} // namespace
+
+std::vector<HfTensor>
+llama_names(const DecoderConfig& c, const FeedForwardNames& feed_forward, bool predicts_further) {
+  if (c.norm_placement == "post" || (c.positions != "rope" && c.positions != "none")) {
     return {};
   }
   const bool norm_bias = info(norm_kind(c.norm)).bias;
@@ -44,9 +57,7 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
     map.push_back({"lm_head.bias", {"head.bias"}});
   }
   const bool branch = c.norm_placement == "branch", sandwich = c.norm_placement == "sandwich";
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string ours = "layers." + std::to_string(i) + ".";
-    const std::string theirs = "model.layers." + std::to_string(i) + ".";
+  const auto add_layer = [&](int64_t i, const std::string& theirs, const std::string& ours) {
     const auto add = [&](const std::string& name, const std::string& piece, bool bias) {
       map.push_back({theirs + name + ".weight", {ours + piece + ".weight"}});
       if (bias) {
@@ -97,14 +108,36 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       map.push_back({theirs + "self_attn.sinks", {ours + "attention.sinks"}});
     }
     if (c.qk_norm) {
-      add("self_attn.q_norm", "attention.q_norm", false);
-      add("self_attn.k_norm", "attention.k_norm", false);
+      const bool bias = info(norm_kind(decoder_detail::qk_norm_kind(c))).bias;
+      add("self_attn.q_norm", "attention.q_norm", bias);
+      add("self_attn.k_norm", "attention.k_norm", bias);
     }
     if (feed_forward) {
       feed_forward(i, theirs, ours, map);
     } else {
       add_feed_forward_names(c, theirs + "mlp.", ours + "mlp.", map);
     }
+  };
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string number = std::to_string(i) + ".";
+    add_layer(i, "model.layers." + number, "layers." + number);
+  }
+  for (int64_t k = 0; predicts_further && k < c.mtp_layers; ++k) {
+    const std::string ours = "head.mtp." + std::to_string(k) + ".";
+    const std::string theirs = "model.layers." + std::to_string(c.layers + k) + ".";
+    for (const auto& [name, piece] :
+         {std::pair("enorm", "embedding_norm"),
+          std::pair("hnorm", "hidden_norm"),
+          std::pair("eh_proj", "projection"),
+          std::pair("shared_head.norm", "norm")}) {
+      const std::string weight = ".weight";
+      map.push_back({theirs + name + weight, {ours + piece + weight}});
+    }
+    add_repeated(map, theirs + "embed_tokens.weight", "embedding.word.weight");
+    add_repeated(
+        map, theirs + "shared_head.head.weight", c.tied ? "embedding.word.weight" : "head.weight"
+    );
+    add_layer(c.layers - 1, theirs, ours + "layer.");
   }
   return map;
 }
@@ -133,7 +166,9 @@ namespace {
 bool is_of_megatron(const DecoderConfig& c) {
   return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.score_dim &&
          !c.score_cap && !c.sinks && !c.attention_gate && !c.logit_cap && c.logit_scale == 1 &&
-         !c.head_bias && c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") &&
+         !c.head_bias && c.rope_pairs == "halves" && c.rope_scaling != "longrope" &&
+         (c.positions == "learned" || c.positions == "rope" || c.positions == "none") &&
+         !(c.qk_norm && (c.qk_norm_over != "head" || decoder_detail::qk_norm_kind(c) != c.norm)) &&
          c.causal && (c.norm == "layernorm" || c.norm == "rmsnorm");
 }
 
@@ -195,8 +230,8 @@ std::vector<HfTensor> megatron_names(const DecoderConfig& c, const FeedForwardNa
     }
     add(theirs + "self_attention.linear_proj", ours + "attention.out", c.bias);
     if (c.qk_norm) {
-      add(theirs + "self_attention.q_layernorm", ours + "attention.q_norm", false);
-      add(theirs + "self_attention.k_layernorm", ours + "attention.k_norm", false);
+      add(theirs + "self_attention.q_layernorm", ours + "attention.q_norm", norm_bias);
+      add(theirs + "self_attention.k_layernorm", ours + "attention.k_norm", norm_bias);
     }
     if (feed_forward) {
       feed_forward(i, theirs, ours, map);

@@ -209,7 +209,9 @@ public:
       model_.simplify(table_);
     }
     for (const HfKey& key : model_.keys) {
-      read(key);
+      if (key.read) {
+        read(key);
+      }
     }
     for (const auto& entry : model_.always) {
       reading_.fields.set(entry.key, entry.value);

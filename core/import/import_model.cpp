@@ -365,9 +365,13 @@ void Importer::positions() {
         "give --position-embedding-type rope"
     );
   }
+  if (is_set("model.qk_norm") && !rms) {
+    set("model.qk_norm_kind", "layernorm", "--qk-layernorm, of the kind of --normalization");
+  }
   if (!rotary) {
     return;
   }
+  rotating_layers();
   if (!is_set("model.rope_base")) {
     set("model.rope_base", 10000.0, kMegatronDefault);
   }
@@ -386,6 +390,32 @@ void Importer::positions() {
     set_from("model.rope_scaling", "linear", factor);
     set_from("model.rope_factor", given_.number(factor, 1), factor);
   }
+}
+
+/// Every so many layers one does not rotate, or a list has a 1 for those that do not.
+void Importer::rotating_layers() {
+  const GivenArgument* freq = given_.find("no-rope-freq");
+  if (freq == nullptr) {
+    return;
+  }
+  const std::string& text = freq->values.front();
+  std::string layers;
+  if (text.find('[') != std::string::npos) {
+    layers = PatternReader(text).read();
+  } else if (const double every = argument_number(*freq, text); every >= 1) {
+    layers = std::string(static_cast<size_t>(every) - 1, '0') + "1";
+  }
+  if (layers.find('0') == std::string::npos) {
+    refuse(
+        freq->text() + " leaves no layer that rotates",
+        "expected as in --no-rope-freq 4, or '([0]*3+[1])*8' with a 0 or 1 for each layer"
+    );
+  }
+  Value::Array pattern;
+  for (const char layer : layers) {
+    pattern.emplace_back(layer == '1' ? "none" : "rope");
+  }
+  set("model.rope_pattern", std::move(pattern), freq->text());
 }
 
 /// Its ids behind the vocabulary's file.

@@ -62,6 +62,8 @@ private:
   /// Whether the program trains a decoder, and not what BERT's sentences need.
   [[nodiscard]] bool decodes() const;
   void positions();
+  /// Sets the layers whose queries and keys rotate.
+  void rotating_layers();
   /// Multi-head latent attention.
   void latent_attention();
   /// Ranks that the launcher starts; 0 if it does not say.

@@ -93,6 +93,7 @@ constexpr MegatronArgument kArguments[] = {
     {"moe-router-topk", one, number, "model.experts_per_token"},
     {"moe-ffn-hidden-size", one, number, "model.expert_hidden"},
     {"moe-layer-freq", one, settings},
+    {"no-rope-freq", one, settings},
     {"moe-router-score-function", one, word, "model.router", "softmax=topk_softmax sigmoid=sigmoid"},
     {"moe-router-pre-softmax", none, settings},
     {"moe-router-topk-scaling-factor", one, number, "model.router_scale"},

@@ -20,7 +20,7 @@ constexpr MegatronArguments kWithout[] = {
     {changes, "there is no sparse attention by an index", "dsa-* no-dsa-*"},
     {changes, "attention is of the usual kind",
      "experimental-attention-variant softmax-type qk-l2-norm qk-clip "
-     "qk-clip-alpha qk-clip-threshold no-rope-freq mrope-section"},
+     "qk-clip-alpha qk-clip-threshold mrope-section"},
     {changes, "there is one residual stream", "mhc-* enable-mhc-connections"},
     {changes, "modules of multi-token prediction have layers of their own, as the model's last",
      "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-standalone mtp-hybrid-override-pattern"},

@@ -1,5 +1,7 @@
 #include "megahost/nn/attention.hpp"
 
+#include "core/nn/alibi.hpp"
+#include "core/nn/head_norm.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/random.hpp"
@@ -28,28 +30,31 @@ Axis key_heads(const AttentionSpec& spec) {
 }
 
 /// Norm of queries or keys; null where the spec has none.
-std::unique_ptr<Norm> query_key_norm(
+std::unique_ptr<NormPart> query_key_norm(
     Builder& builder, const AttentionSpec& spec, const char* name, Axis heads, const Placement& seen
 ) {
   if (!spec.qk_norm_eps) {
     return nullptr;
   }
   const auto names = builder.scope(name);
-  return std::make_unique<Norm>(
-      builder,
-      NormSpec{
-          .kind = spec.qk_norm,
-          .axis = spec.qk_norm_all_heads ? heads : Axis{axis::head_dim, spec.head_dim},
-          .eps = *spec.qk_norm_eps,
-          .seen = seen}
-  );
+  const bool all_heads = spec.qk_norm_over == QueryKeyNorm::all_heads;
+  const NormSpec norm{
+      .kind = spec.qk_norm,
+      .axis = all_heads ? heads : Axis{axis::head_dim, spec.head_dim},
+      .eps = *spec.qk_norm_eps,
+      .seen = seen};
+  if (spec.qk_norm_over == QueryKeyNorm::own_head) {
+    return std::make_unique<HeadNorm>(builder, Axis{heads.logical, heads.size}, norm);
+  }
+  return std::make_unique<Norm>(builder, norm);
 }
 
 /// x [seq, batch, heads, head_dim], each head normalised or all of them as one row.
 at::Tensor
-normed(const Norm& norm, const AttentionSpec& spec, const at::Tensor& x, StepContext& context) {
-  return spec.qk_norm_all_heads ? norm.forward(x.flatten(2), context).view(x.sizes())
-                                : norm.forward(x, context);
+normed(const NormPart& norm, const AttentionSpec& spec, const at::Tensor& x, StepContext& context) {
+  return spec.qk_norm_over == QueryKeyNorm::all_heads
+             ? norm.forward(x.flatten(2), context).view(x.sizes())
+             : norm.forward(x, context);
 }
 
 /// Queries, keys and values of the same tokens, and the gate of what is made of them.
@@ -138,6 +143,13 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
   if (mask.window > 0 && !mask.causal) {
     throw Error("an attention window looks back, but the attention is not causal");
   }
+  if (spec.alibi && (spec.relative_bias || mask.cap > 0)) {
+    throw Error(
+        std::string("attention with ALiBi has no ") +
+            (spec.relative_bias ? "relative bias" : "bounded scores"),
+        "leave one of them out"
+    );
+  }
   q_norm_ = query_key_norm(builder, spec, "q_norm", query_heads(spec), qkv_.plan().out);
   k_norm_ = query_key_norm(builder, spec, "k_norm", key_heads(spec), qkv_.plan().out);
   if (spec.relative_bias) {
@@ -178,8 +190,12 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
     std::tie(qkv[1], qkv[2]) = context.mode().kv_cache->append(dropout_.site, qkv[1], qkv[2]);
   }
   at::Tensor bias;
+  const int64_t length = std::max(context.seq(), qkv[1].size(0));
   if (relative_bias_ != nullptr) {
-    bias = relative_bias_->forward(std::max(context.seq(), qkv[1].size(0)), context);
+    bias = relative_bias_->forward(length, context);
+  } else if (spec_.alibi) {
+    const AlibiHeads heads{spec_.heads, dropout_.first_head, qkv[0].size(2), *spec_.alibi};
+    bias = alibi_bias(heads, length, qkv[0].options(), context);
   }
   const at::Tensor sinks =
       sinks_ == nullptr ? at::Tensor() : WideSinks::apply(sinks_->value, sinks_);
@@ -218,11 +234,11 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
     , kv_(memory_linear(builder, spec, memory))
     , out_(builder, output_spec(spec))
     , dropout_(dropout_of(builder, spec, q_.weight())) {
-  if (spec.mask.causal || spec.mask.window > 0 || spec.rotary || spec.relative_bias) {
+  if (spec.mask.causal || spec.mask.window > 0 || spec.rotary || spec.relative_bias || spec.alibi) {
     throw Error(
-        "cross attention has a causal mask, a window, rotary embedding or a relative bias, but "
-        "tokens of two sequences have no order",
-        "give it mask {.causal = false}, and neither rotary nor relative_bias"
+        "cross attention has a causal mask, a window, rotary embedding, a relative bias or ALiBi, "
+        "but tokens of two sequences have no order",
+        "give it mask {.causal = false}, and neither rotary, relative_bias nor alibi"
     );
   }
   if (spec.sinks || spec.gate) {

@@ -96,7 +96,14 @@ double yarn_scaled(double frequency, int64_t pair, const RotarySpec& spec) {
 
 /// The factor of cosines and sines.
 double magnitude(const RotarySpec& spec) {
-  return spec.scaling == "yarn" ? spec.attention.value_or(0.1 * std::log(spec.factor) + 1) : 1;
+  if (spec.scaling == "yarn") {
+    return spec.attention.value_or(0.1 * std::log(spec.factor) + 1);
+  }
+  return spec.scaling == "longrope"
+             ? spec.attention.value_or(
+                   std::sqrt(1 + std::log(spec.factor) / std::log(spec.original_length))
+               )
+             : 1;
 }
 
 } // namespace
@@ -108,6 +115,12 @@ std::vector<double> rotary_frequencies(const RotarySpec& spec) {
         " elements of a head were asked for"
     );
   }
+  if (spec.scaling == "longrope" && static_cast<int64_t>(spec.wavelengths.size()) != spec.dim / 2) {
+    throw Error(
+        "longrope has a factor of each of " + std::to_string(spec.dim / 2) + " pairs, but " +
+        std::to_string(spec.wavelengths.size()) + " were given"
+    );
+  }
   std::vector<double> frequencies;
   for (int64_t i = 0; i < spec.dim; i += 2) {
     double f = std::pow(spec.base, -static_cast<double>(i) / static_cast<double>(spec.dim));
@@ -117,10 +130,12 @@ std::vector<double> rotary_frequencies(const RotarySpec& spec) {
       f = llama3_scaled(f, spec);
     } else if (spec.scaling == "yarn") {
       f = yarn_scaled(f, i / 2, spec);
+    } else if (spec.scaling == "longrope") {
+      f /= spec.wavelengths[static_cast<size_t>(i / 2)];
     } else if (spec.scaling != "none") {
       throw Error(
           "there is no rotary scaling `" + spec.scaling + "`",
-          "scalings: none, linear, llama3, yarn"
+          "scalings: none, linear, llama3, yarn, longrope"
       );
     }
     frequencies.push_back(f);
@@ -142,6 +157,9 @@ at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
         spec.original_length,
         magnitude(spec)}) {
     key += " " + std::to_string(number);
+  }
+  for (const double wavelength : spec.wavelengths) {
+    key += " " + std::to_string(wavelength);
   }
   return context.cached(key, [&] {
     const at::Tensor positions = context.positions().to(at::kDouble);

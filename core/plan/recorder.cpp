@@ -212,7 +212,9 @@ int64_t PlanRecorder::began(
       .bytes = static_cast<int64_t>(input.nbytes()),
       .peer = peer,
       .host = !input.is_meta()};
-  if (std::string_view(name) == "send" && input.is_meta()) {
+  // A tensor that a graph holds too, as the memory that cross attention reads, stays the graph's: a
+  // backward pass gives it back, which begins after the send is over.
+  if (std::string_view(name) == "send" && input.is_meta() && input.storage().use_count() == 1) {
     collective.handed_over = MetaMemory::hand_over(input);
   }
   const size_t number = collectives_.size();

@@ -182,6 +182,12 @@ Filling filling_by_map(
   const FreshParts fresh(session);
   Filling filling;
   for (HfTensor map : maps) {
+    if (map.repeats) { // another one is read
+      const CheckpointTensor* copy = saved.find(map.theirs);
+      filling.used.push_back(copy != nullptr ? copy->name : "");
+      ret_lacking.emplace_back();
+      continue;
+    }
     const auto name = wanted.match.theirs(map.theirs, map.ours);
     const std::string away = elsewhere(store, map);
     const CheckpointTensor* theirs = saved.find(name.value_or(map.theirs));
@@ -622,10 +628,19 @@ private:
   void require_places() {
     const std::set<std::string> used(filling_.used.begin(), filling_.used.end());
     std::vector<std::string> without;
+    size_t modules = 0; // modules of multi-token prediction
     for (const CheckpointTensor& tensor : saved_->tensors()) {
       if (tensor.is_weight && !used.contains(tensor.name)) {
         without.push_back(tensor.name);
       }
+      modules += !tensor.is_weight && tensor.name.ends_with(".eh_proj.weight") &&
+                 !used.contains(tensor.name);
+    }
+    if (modules > 0) {
+      notes_.push_back(
+          "modules of multi-token prediction in the checkpoint that the recipe's model does not have: " +
+          std::to_string(modules) + " (model.mtp_layers)"
+      );
     }
     if (!without.empty() && wanted_.strict) {
       refuse("holds the tensor " + without.front() + ", for which the recipe's model has no place");
@@ -792,6 +807,9 @@ std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {
   };
   if (names != TensorNames::own) {
     for (const HfTensor& map : mapping_of(*session.architecture, names)) {
+      if (map.repeats) {
+        continue;
+      }
       if (find_buffer(store, map.ours.front()) != nullptr) {
         continue;
       }

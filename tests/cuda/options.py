@@ -38,6 +38,10 @@ llama model.parallel_residual=true model.shared_norm=true model.rope_pairs=halve
 gemma model.norm_placement=sandwich model.score_cap=50 model.logit_cap=30 model.window=16 model.window_pattern=["window","global"]
 gemma model.norm=rmsnorm_1p model.norm_placement=sandwich model.scaled_embedding=true model.score_dim=32 model.window=16 model.window_pattern=["window","global"] model.window_rope_base=500 model.activation=geglu_tanh
 llama model.mtp_layers=1 model.mtp_loss_weight=0.3
+llama model.qk_norm=true model.qk_norm_over=own_head model.qk_norm_kind=layernorm_no_bias model.rope_pattern=["rope","none"]
+llama model.qk_norm=true model.qk_norm_kind=rmsnorm_1p model.rope_scaling=longrope model.rope_original_length=16 model.rope_factor=4 model.rope_short_factors=[1,1,1,1,1,1,1,1] model.rope_long_factors=[1,1,1,2,2,2,4,4]
+llama model.qk_norm=true model.qk_norm_kind=layernorm model.positions=alibi
+llama model.qk_norm=true model.qk_norm_kind=rmsnorm model.positions=alibi_scaled
 llama model.causal=false recompute.use=selective recompute.parts=["activations","attention"]
 llama recompute.use=selective recompute.parts=["mlp"] data.pattern=repeat data.period=8 data.branches=2 data.samples=64
 gpt model.dropout=0.1 model.attention_dropout=0.1 model.positions=learned model.activation=gelu_tanh data.pattern=count

@@ -206,6 +206,17 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
     c.rope_share = 0.5;
     c.dropout = 0.1;
   }
+  SUBCASE("heads whose norms have weights of their own, layers without a window know no positions"
+  ) {
+    c.qk_norm_over = "own_head";
+    c.qk_norm_kind = "layernorm_no_bias";
+    c.rope_pattern = {"rope", "rope", "none"};
+  }
+  SUBCASE("a bias by distance, of the slopes of each head, dropout of probabilities") {
+    c.positions = "alibi_scaled";
+    c.qk_norm_kind = "layernorm";
+    c.attention_dropout = 0.1;
+  }
   const Whole one = run({}, false, c, false);
   CHECK(one.gradients.at("layers.1.attention.q_norm.weight").norm().item().toDouble() > 1e-6);
   compare(one, run({.dp = 2}, false, c, false));

@@ -2,6 +2,7 @@
 
 #include "megahost/nn/attention.hpp"
 
+#include "core/nn/alibi.hpp"
 #include "megahost/error.hpp"
 #include "megahost/gradients.hpp"
 #include "megahost/nn/attention_kernel.hpp"
@@ -368,9 +369,10 @@ TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
   );
 }
 
-TEST_CASE("query-key norm: of each head, or over all heads of queries and of keys") {
-  for (const bool all_heads : {false, true}) {
-    CAPTURE(all_heads);
+TEST_CASE("query-key norm: of each head, by weights of its own too, or over all heads") {
+  using enum QueryKeyNorm;
+  for (const QueryKeyNorm over : {head, own_head, all_heads}) {
+    CAPTURE(static_cast<int>(over));
     Bench bench;
     const Attention layer(
         bench.builder,
@@ -379,7 +381,7 @@ TEST_CASE("query-key norm: of each head, or over all heads of queries and of key
          .kv_heads = 1,
          .head_dim = 3,
          .qk_norm_eps = 1e-2,
-         .qk_norm_all_heads = all_heads,
+         .qk_norm_over = over,
          .mask = {.causal = false},
          .std = 1}
     );
@@ -394,7 +396,7 @@ TEST_CASE("query-key norm: of each head, or over all heads of queries and of key
             at::Tensor y = at::linear(x, weights.at(name + ".weight"));
             const auto norm = weights.find(name + "_norm.weight");
             if (norm != weights.end()) {
-              y = all_heads ? y : y.unflatten(-1, {-1, 3});
+              y = over == all_heads ? y : y.unflatten(-1, {-1, 3});
               y = y / (y.square().mean(-1, true) + 1e-2).sqrt() * norm->second;
             }
             return y.reshape({5, 2, -1, 3}).permute({1, 2, 0, 3});
@@ -405,6 +407,50 @@ TEST_CASE("query-key norm: of each head, or over all heads of queries and of key
         }
     );
   }
+}
+
+TEST_CASE("ALiBi: slopes of any number of heads, and the bias of each distance") {
+  const auto halves = [](int64_t heads) {
+    std::vector<double> logs;
+    for (const double slope : alibi_slopes(heads)) {
+      logs.push_back(std::log2(slope));
+    }
+    return logs;
+  };
+  CHECK(halves(8) == std::vector<double>{-1, -2, -3, -4, -5, -6, -7, -8});
+  CHECK(halves(6) == std::vector<double>{-2, -4, -6, -8, -1, -3}); // those of 4, then of 8
+  CHECK(halves(1) == std::vector<double>{-8});
+
+  Bench bench;
+  auto context = bench.context();
+  const at::Tensor bias = alibi_bias({6, 3, 2, 0.5}, 3, at::kDouble, context);
+  const at::Tensor steps = at::tensor({2.0, 1.0, 0.0, 1.0, 2.0}, at::kDouble);
+  CHECK(at::equal(bias[0], steps * (-0.5 / 256)));
+  CHECK(at::equal(bias[1], steps * (-0.5 / 2)));
+}
+
+TEST_CASE("attention refuses what ALiBi does not go with, and heads with weights of a norm's bias"
+) {
+  Bench bench;
+  AttentionSpec spec{
+      .embed = {axis::embed, 6}, .heads = 2, .kv_heads = 1, .head_dim = 3, .alibi = 1};
+  spec.mask.cap = 2;
+  CHECK_THROWS_WITH_AS(
+      Attention(bench.builder, spec), doctest::Contains("has no bounded scores"), Error
+  );
+  spec.mask.cap = 0;
+  spec.relative_bias = RelativeBiasSpec{};
+  const auto names = bench.builder.scope("second");
+  CHECK_THROWS_WITH_AS(
+      Attention(bench.builder, spec), doctest::Contains("has no relative bias"), Error
+  );
+  spec.alibi = std::nullopt;
+  spec.relative_bias = std::nullopt;
+  spec.qk_norm_eps = 1e-5;
+  spec.qk_norm = NormKind::layernorm;
+  spec.qk_norm_over = QueryKeyNorm::own_head;
+  const auto others = bench.builder.scope("third");
+  CHECK_THROWS_WITH_AS(Attention(bench.builder, spec), doctest::Contains("is no layernorm"), Error);
 }
 
 TEST_CASE("relative bias: T5's buckets, and a table's gradient") {

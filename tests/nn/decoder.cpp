@@ -251,11 +251,72 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.rope_share = 0.5;
     c.logit_scale = 0.5;
   }
+  SUBCASE("layers without a window know no positions, heads whose norms have weights of their own"
+  ) {
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.rope_pattern = {"rope", "none"};
+    c.qk_norm = true;
+    c.qk_norm_over = "own_head";
+    c.qk_norm_kind = "layernorm_no_bias";
+  }
+  SUBCASE("a bias by distance, in windows") {
+    c.positions = "alibi";
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.sinks = true;
+  }
+  SUBCASE("longrope beyond its first length") {
+    c.rope_scaling = "longrope";
+    c.rope_factor = 4;
+    c.rope_original_length = 6;
+    c.rope_short_factors = {1, 1};
+    c.rope_long_factors = {2, 7};
+  }
   SUBCASE("no positions, one key head") {
     c.positions = "none";
     c.kv_heads = 1;
   }
   compare(c);
+}
+
+namespace {
+
+/// The most that logits of two models with the same weights lie apart.
+double apart(const DecoderConfig& one, const DecoderConfig& other) {
+  const at::Tensor logits = Reader(one).logits(0, kSeq, nullptr);
+  return (logits - Reader(other).logits(0, kSeq, nullptr)).abs().max().item().toDouble();
+}
+
+} // namespace
+
+TEST_CASE("layers that do not rotate know no positions") {
+  DecoderConfig c = llama(), none = c;
+  none.positions = "none";
+  c.rope_pattern = {"none", "none", "none", "rope"}; // the fourth layer is not there
+  CHECK(apart(c, none) == 0);
+  c.rope_pattern = {"rope"};
+  CHECK(apart(c, llama()) == 0);
+  c.rope_pattern = {"rope", "none"};
+  CHECK(apart(c, llama()) > 1e-3);
+  CHECK(apart(c, none) > 1e-3);
+}
+
+TEST_CASE("longrope takes its factors by the length of the model") {
+  DecoderConfig c = llama(), other = c;
+  c.rope_scaling = "longrope";
+  c.rope_factor = 4;
+  c.rope_original_length = kSeq;
+  c.rope_short_factors = {1, 1};
+  c.rope_long_factors = {4, 4};
+  c.rope_attention = 1;
+  CHECK(apart(c, other) == 0);
+  c.rope_original_length = kSeq - 1;
+  other.rope_scaling = "linear";
+  other.rope_factor = 4;
+  CHECK(apart(c, other) < 1e-12);
+  c.rope_attention = std::nullopt;
+  CHECK(apart(c, other) > 1e-3);
 }
 
 TEST_CASE("a window changes what tokens beyond it see, and only that") {

@@ -53,6 +53,8 @@ TEST_CASE("the header lists the parameters of every decoder") {
   DecoderConfig gated = gpt;
   gated.activation = "swiglu", gated.qk_norm = true, gated.qk_norm_over = "all_heads";
   gated.sinks = true, gated.attention_gate = true;
+  DecoderConfig layer_norms = gpt;
+  layer_norms.qk_norm = true, layer_norms.qk_norm_kind = "layernorm";
   DecoderConfig latent = gpt;
   latent.kv_rank = 8, latent.q_rank = 8, latent.rope_head_dim = 4;
   latent.positions = "rope", latent.norm = "rmsnorm", latent.bias = false;
@@ -63,7 +65,8 @@ TEST_CASE("the header lists the parameters of every decoder") {
   DecoderConfig biased_head = gpt;
   biased_head.head_bias = true;
   std::set<std::string> names;
-  for (const DecoderConfig& config : {gpt, gated, latent, whole_queries, sandwich, biased_head}) {
+  for (const DecoderConfig& config :
+       {gpt, gated, layer_norms, latent, whole_queries, sandwich, biased_head}) {
     add_names(config, names);
   }
   CHECK(listed() == names);

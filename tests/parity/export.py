@@ -38,9 +38,9 @@ def tensors(folder):
     return found
 
 
-def loaded(folder, kind=transformers.AutoModelForCausalLM, others=()):
+def loaded(folder, kind=transformers.AutoModelForCausalLM, others=(), attention="eager"):
     """A model and what is wrong with it; `others` begin the names of tensors of another one."""
-    model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, attn_implementation="eager")
+    model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, attn_implementation=attention)
     info["unexpected_keys"] = [key for key in info["unexpected_keys"] if not key.startswith(tuple(others))]
     problems = [f"{key}: {sorted(info[key])}" for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]]
     model.config.use_cache = False  # Qwen3Next's wants a layer of attention
@@ -62,7 +62,7 @@ def check(case, folder):
     models.save(case, model, ids, folder, length=models.SEQ)
     run = saved_run(folder, "run", folder / "model", *kept(case))
     program.run("checkpoint", "export", run, "-o", folder / "export", "--dtype", "float32", "--file-size", 0.06)
-    exported, problems = loaded(folder / "export")
+    exported, problems = loaded(folder / "export", attention=case.attention)
     with torch.no_grad():
         ours, theirs = exported(ids).logits, model(ids).logits
     error = program.norm([ours - theirs]) / program.norm([theirs])
@@ -164,6 +164,34 @@ def check_encoder(case, folder):
     return problems
 
 
+def check_further(case, folder):
+    """Modules of multi-token prediction are layers behind the last: written and read with the recipe's, else left out with a word."""
+    model = models.random_model(case)
+    models.save(case, model, models.random_ids(case)[:, :models.SEQ], folder, length=models.SEQ)
+    words = [*kept(case), "--set", "model.mtp_layers=1"]
+    exports = []
+    for name, weights in (("run", folder / "model"), ("again", folder / "run export")):  # the first begins them anew
+        run = saved_run(folder, name, weights, *words)
+        program.run("checkpoint", "export", run, "-o", folder / f"{name} export", "--dtype", "float32")
+        exports.append(files(folder / f"{name} export"))
+    problems = [] if exports[0] == exports[1] else ["exported, read and exported again it has other bytes"]
+    written = tensors(folder / "run export")
+    further = f"model.layers.{case.config.num_hidden_layers}."
+    for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm", "input_layernorm", "self_attn.o_proj", "mlp.gate"):
+        if further + name + ".weight" not in written:
+            problems.append(f"{further}{name}.weight is not written")
+    for name, of in (("embed_tokens", "model.embed_tokens"), ("shared_head.head", "lm_head")):
+        if not torch.equal(written[further + name + ".weight"], written[of + ".weight"]):
+            problems.append(f"{name} of the module is not {of}")
+    if json.loads((folder / "run export/config.json").read_text())["num_nextn_predict_layers"] != 1:
+        problems.append("config.json does not say that there is a module")
+    said = program.run("run", folder / "recipe.toml", "--weights", folder / "run export", "--run-dir", folder / "without", *KEEP, *kept(case))
+    if "multi-token prediction" not in said:
+        problems.append(f"nothing is said of what a recipe without mtp_layers leaves out: {said}")
+    print(f"{case.name} with further tokens:", problems or "the same bytes", flush=True)
+    return problems
+
+
 failed = 0
 for case in encoder_models.BERTS + encoder_models.DPRS[:1] + encoder_models.T5S:
     with tempfile.TemporaryDirectory() as temporary:
@@ -191,4 +219,8 @@ for case in models.CASES:
         problems = check_layouts(case, pathlib.Path(temporary))
     print(f"{case.name} under layouts:", problems or "the same bytes")
     failed += bool(problems)
+for case in models.CASES:
+    if case.name == "deepseek-v3":
+        with tempfile.TemporaryDirectory() as temporary:
+            failed += bool(check_further(case, pathlib.Path(temporary)))
 sys.exit(failed and f"{failed} models are not exported as they are")

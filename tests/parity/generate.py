@@ -12,7 +12,8 @@ import program
 
 TOKENS = 20
 NAMES = ("gpt2-old-names", "llama-grouped-llama3", "mistral", "qwen2-every-third-global", "qwen3", "olmo2-grouped", "pythia",
-         "phi", "falcon-7b", "falcon-40b", "cohere", "gemma2", "gpt-oss", "norms-after-sums")
+         "phi", "phi3-longrope-short-text", "falcon-7b", "falcon-40b", "falcon-rw", "smollm3-windows", "cohere",
+         "cohere-norms-of-heads", "cohere2", "gemma2", "gpt-oss", "norms-after-sums")
 
 failed = 0
 for case in models.CASES:

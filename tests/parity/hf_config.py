@@ -18,11 +18,12 @@ import program
 # The logits of these are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers,
 # norms over all heads, parallel branches of one norm or two, neighbours that rotate, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
-             "phi-tied-grouped", "phi3-grouped-window-share", "gemma3-seeing", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
+             "phi-tied-grouped", "phi3-grouped-window-share", "gemma3-seeing", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn", "cohere-norms-of-heads", "cohere2-untied-grouped", "smollm3-windows", "exaone4-windows",
+             "falcon-rw", "phi3-longrope",
              "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
              "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "nemotron-h-latent", "delta-net", "qwen3-next",
              "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "phi3", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "phi3", "falcon", "cohere", "cohere2", "smollm3", "exaone4", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "gpt_oss", "deepseek_v3", "mamba2", "qwen3_next", "bert", "megatron-bert", "t5")
 ALL = "--all" in sys.argv
 problems = []
@@ -156,6 +157,11 @@ WRONG = {  # what evaluated without a word
                    ("parallel_residual", "false", "parallel_attn")],
     "cohere": [("logit_scale", 1, "logit_scale"), ("rope_pairs", "halves", "of a cohere"), ("norm", "layernorm", "of a cohere"),
                ("shared_norm", "false", "of a cohere"), ("norm_eps", "1e-3", "layer_norm_eps")],
+    "cohere2": [("rope_pattern", '["rope"]', "layer_types"), ("window", 9, "sliding_window")],
+    "cohere-norms-of-heads": [("qk_norm_over", "head", "use_qk_norm"), ("qk_norm_kind", "rmsnorm", "use_qk_norm")],
+    "smollm3": [("rope_pattern", '["rope", "none"]', "no_rope_layers")],
+    "phi3-longrope": [("rope_long_factors", "[1, 1, 1, 1, 1, 2]", "long_factor"), ("rope_factor", 8, "max_position_embeddings")],
+    "falcon-rw": [("positions", "none", "alibi")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob"),
                   ("capacity_factor", 1.0, "of a qwen3_moe")],

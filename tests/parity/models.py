@@ -29,6 +29,7 @@ class Case:
     old_names: bool = False  # as in the hub's first files: masks among the weights, and of GPT-2 no prefix
     packed: bool = False  # experts in MXFP4, as OpenAI released GPT-OSS
     seeing: bool = False  # saved as the language model of one that sees images
+    attention: str = "eager"  # transformers' implementation
 
 
 def gpt2(name, recipe, saved=None, **changes):
@@ -106,7 +107,15 @@ def cohere(name, recipe, **changes):
     ours = dict(norm="layernorm_no_bias", parallel_residual=True, shared_norm=True, rope_pairs="adjacent", rope_base=10000.0,
                 tied=True, logit_scale=0.0625, norm_eps=1e-5)
     fields = dict(tie_word_embeddings=True, layer_norm_eps=1e-5, rms_norm_eps=None, pad_token_id=None)
-    return llama(name, ours | recipe, config=transformers.CohereConfig, **(fields | changes))
+    return llama(name, ours | recipe, **(dict(config=transformers.CohereConfig) | fields | changes))
+
+
+def cohere2(name, recipe, **changes):
+    """Layers without a window do not rotate."""
+    case = cohere(name, dict(layers=4, window=8, window_pattern=["window", "window", "window", "global"],
+                             rope_pattern=["rope", "rope", "rope", "none"]) | recipe,
+                  config=transformers.Cohere2Config, **(dict(num_hidden_layers=4, sliding_window=8) | changes))
+    return case
 
 
 def moe(name, recipe, config, saved=None, **changes):
@@ -241,6 +250,17 @@ CASES = [
     llama("norms-on-branches", dict(kv_heads=4, qk_norm=True, norm_placement="branch"),
           config=transformers.Exaone4Config, num_key_value_heads=4, sliding_window=None,
           layer_types=["full_attention"] * 3),
+    llama("exaone4-windows", dict(layers=4, kv_heads=4, qk_norm=True, norm_placement="branch", window=8,
+                                  window_pattern=["window", "window", "window", "global"],
+                                  rope_pattern=["rope", "rope", "rope", "none"]),
+          config=transformers.Exaone4Config, num_hidden_layers=4, num_key_value_heads=4, sliding_window=8),
+    llama("smollm3", dict(layers=4, kv_heads=2, tied=True, rope_pattern=["rope", "rope", "rope", "none"]),
+          config=transformers.SmolLM3Config, num_hidden_layers=4, num_key_value_heads=2, tie_word_embeddings=True,
+          pad_token_id=None),
+    llama("smollm3-windows", dict(kv_heads=8, rope_pattern=["none", "rope", "none"], window=6,
+                                  window_pattern=["window", "global", "window"]),
+          config=transformers.SmolLM3Config, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=6,
+          pad_token_id=None),
     olmo2("olmo2", {}),
     olmo2("olmo2-grouped", dict(kv_heads=2, head_dim=12, norm_eps=1e-2, rope_base=5e5), num_key_value_heads=2, head_dim=12,
           rms_norm_eps=1e-2, rope_parameters=dict(rope_type="default", rope_theta=5e5)),
@@ -268,6 +288,18 @@ CASES = [
          dict(kv_heads=2, hidden=128, window=8, rope_share=0.75, rope_base=500.0, tied=True), dict(shard="60KB"),
          hidden_size=128, num_key_value_heads=2, sliding_window=8, tie_word_embeddings=True,
          rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75)),
+    phi3("phi3-longrope",  # beyond the first length, a share of each head rotated: Phi-4-mini
+         dict(kv_heads=2, hidden=128, rope_share=0.75, tied=True, rope_scaling="longrope", rope_factor=4.0, rope_original_length=16,
+              rope_short_factors=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], rope_long_factors=[1.1, 1.3, 2.0, 3.5, 8.0, 16.0]),
+         hidden_size=128, num_key_value_heads=2, tie_word_embeddings=True, original_max_position_embeddings=16,
+         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                              short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=[1.1, 1.3, 2.0, 3.5, 8.0, 16.0])),
+    phi3("phi3-longrope-short-text",
+         dict(rope_scaling="longrope", rope_factor=2.0, rope_original_length=48, rope_short_factors=[1.0, 1.2, 1.5, 2.0],
+              rope_long_factors=[2.0, 3.0, 4.0, 5.0], rope_attention=1.3),
+         max_position_embeddings=96, original_max_position_embeddings=48,
+         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.2, 1.5, 2.0],
+                              long_factor=[2.0, 3.0, 4.0, 5.0], attention_factor=1.3)),
     neox("pythia", {}, dict(old_names=True)),
     neox("neox-in-sequence", dict(parallel_residual=False, tied=True, activation="gelu_tanh", norm_eps=1e-3, rope_share=1.0,
                                   rope_base=500.0), dict(shard="60KB"),
@@ -292,12 +324,23 @@ CASES = [
            multi_query=False, parallel_attn=False,
            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
     falcon("falcon-in-sequence-one-key", dict(parallel_residual=False, kv_heads=1, bias=True), parallel_attn=False, bias=True),
+    # transformers' eager form adds the bias twice, its usual one once.
+    falcon("falcon-rw", dict(parallel_residual=False, bias=True, positions="alibi_scaled"), dict(attention="sdpa"),
+           multi_query=False, parallel_attn=False, bias=True, alibi=True),
     cohere("cohere", {}),
     cohere("cohere-untied-grouped-yarn",
            dict(kv_heads=2, head_dim=24, tied=False, logit_scale=0.4, norm_eps=1e-3, rope_base=500.0, rope_scaling="yarn",
                 rope_factor=4.0, rope_original_length=256),
            num_key_value_heads=2, head_dim=24, tie_word_embeddings=False, logit_scale=0.4, layer_norm_eps=1e-3,
            rope_parameters=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, original_max_position_embeddings=256)),
+    cohere("cohere-norms-of-heads", dict(kv_heads=2, qk_norm=True, qk_norm_over="own_head", qk_norm_kind="layernorm_no_bias"),
+           num_key_value_heads=2, use_qk_norm=True),
+    cohere2("cohere2", {}),
+    cohere2("cohere2-untied-grouped", dict(kv_heads=2, tied=False, logit_scale=0.4, norm_eps=1e-3, rope_base=500.0, window=5,
+                                           window_pattern=["global", "window"], rope_pattern=["none", "rope"]),
+            num_key_value_heads=2, tie_word_embeddings=False, logit_scale=0.4, layer_norm_eps=1e-3, sliding_window=5,
+            layer_types=["full_attention", "sliding_attention"] * 2,
+            rope_parameters=dict(rope_type="default", rope_theta=500.0)),
     moe("mixtral", dict(router="topk_softmax"), transformers.MixtralConfig, num_local_experts=4),
     moe("mixtral-window-files", dict(window=8, experts=5, experts_per_token=3), transformers.MixtralConfig,
         dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, sliding_window=8),
@@ -357,7 +400,7 @@ CASES = [
 
 def random_model(case):
     torch.manual_seed(1234)
-    case.config._attn_implementation = "eager"
+    case.config._attn_implementation = case.attention
     model = transformers.AutoModelForCausalLM.from_config(case.config)
     with torch.no_grad():
         for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a softmax

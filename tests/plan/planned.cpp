@@ -181,6 +181,9 @@ TEST_CASE("an encoder and a decoder, whose layers and lengths are their own") {
   auto t5 = of_texts({"model.use=t5", "model.encoder_layers=3", "data.use=t5"});
   compare(t5, "");
   compare(t5, "data=2,tensor=2,sequence=true,zero=1");
+  compare(t5, "pipeline=2"); // what the encoder made goes on to the next stage, and stays
+  compare(t5, "pipeline=2,schedule=zb-h1");
+  compare(t5, "pipeline=2,virtual_stages=2");
   t5.insert(t5.end(), {"precision=bf16", "recompute.use=full"});
   compare(t5, "");
   compare(t5, "data=2,zero=3");

@@ -501,6 +501,17 @@ TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
   CHECK(value(stretched, "model.rope_attention").starts_with("1.1844"));
   CHECK(value(stretched, "model.rope_mscale") == "absent");
   CHECK(value(imported("--qk-layernorm"), "model.qk_norm") == "true");
+  CHECK(value(imported("--qk-layernorm"), "model.qk_norm_kind") == "\"layernorm\"");
+  CHECK(
+      value(imported("--qk-layernorm --normalization RMSNorm"), "model.qk_norm_kind") == "absent"
+  );
+  const std::string rope = "--position-embedding-type rope --no-rope-freq ";
+  CHECK(value(imported(rope + "3"), "model.rope_pattern") == "[\"rope\", \"rope\", \"none\"]");
+  CHECK(
+      value(imported(rope + "'[1]+[0]*2'"), "model.rope_pattern") ==
+      "[\"none\", \"rope\", \"rope\"]"
+  );
+  CHECK(why(rope + "1").find("leaves no layer that rotates") != std::string::npos);
   const auto predicting = imported("--mtp-num-layers 1 --mtp-loss-scaling-factor 0.3 ");
   CHECK(value(predicting, "model.mtp_layers") == "1");
   CHECK(value(predicting, "model.mtp_loss_weight") == "0.3");

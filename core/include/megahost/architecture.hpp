@@ -55,6 +55,8 @@ struct HfTensor {
   /// In that order the last two dimensions are one of theirs: gate and up of all units, one unit
   /// after the other (GPT-OSS).
   bool joined = false;
+  /// Theirs repeats what another tensor of theirs holds: it is written, and read from that other one.
+  bool repeats = false;
 };
 
 /// The initial value of a tensor of ours in a run that starts from the weights of a simpler model,

@@ -15,7 +15,8 @@
 /// A bucket is a flat buffer with the gradients of some leaves that are summed over the same mesh
 /// axes. Buckets start in one order on all ranks, that of the backward pass: each as soon as its
 /// leaves have their gradients of the last microbatch. How many uses a leaf has is learned in the
-/// first step, whose sums all start at its end.
+/// first step, whose sums start at its end; from ZeRO-2 on, which has no room for all gradients, when
+/// the backward pass has left the blocks that use the leaves.
 ///
 /// Source:  arXiv:2006.15704 (buckets), arXiv:1910.02054 (ZeRO)
 

@@ -60,6 +60,9 @@ struct HfKey {
   /// Whether a recipe may not say otherwise: false for what a model is merely good for, as
   /// max_position_embeddings with rotary positions.
   bool compared = true;
+  /// Whether the field is read of the key: false for a part of a file that a recipe asks for or does
+  /// without. Such a field is written, and one of `HfMapping::free`.
+  bool read = true;
 };
 
 /// The models of one `model_type`.

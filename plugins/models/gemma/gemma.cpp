@@ -45,6 +45,26 @@ std::vector<mh::HfKey> gemma_keys(const mh::LlamaDefaults& defaults, const char*
   return keys;
 }
 
+/// The keys that Gemma 2 and 3 have in common; transformers' defaults of both are one model's sizes.
+std::vector<mh::HfKey> gemma2_keys(int64_t vocab, double rope_base, int64_t length) {
+  return mh::joined(
+      {gemma_keys(
+           {.vocab = vocab,
+            .hidden = 2304,
+            .ffn_hidden = 9216,
+            .layers = 26,
+            .heads = 8,
+            .kv_heads = 4,
+            .head_dim = 256,
+            .rope_base = rope_base,
+            .length = length},
+           "hidden_activation"
+       ),
+       mh::window_keys(),
+       {{.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256}}}
+  );
+}
+
 /// The rotary positions of layers without a window become those of the model; of layers with one
 /// only their base is left, rope_local_base_freq as transformers 4 has it.
 void simplify_bases(Table& config) {
@@ -130,21 +150,8 @@ mh::HfModel gemma3_text() {
       .model_type = "gemma3_text",
       .architecture = "Gemma3ForCausalLM",
       .keys = mh::joined(
-          {gemma_keys(
-               {.vocab = 262208,
-                .hidden = 2304,
-                .ffn_hidden = 9216,
-                .layers = 26,
-                .heads = 8,
-                .kv_heads = 4,
-                .head_dim = 256,
-                .rope_base = 1e6,
-                .length = 131072},
-               "hidden_activation"
-           ),
-           mh::window_keys(),
+          {gemma2_keys(/*vocab=*/262208, /*rope_base=*/1e6, /*length=*/131072),
            {{.key = "rope_local_base_freq", .field = "window_rope_base"},
-            {.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
             only("attn_logit_softcapping", Value()),
             only("final_logit_softcapping", Value()),
             only("use_bidirectional_attention", false)}}
@@ -205,20 +212,8 @@ std::vector<mh::HfModel> models() {
       {.model_type = "gemma2",
        .architecture = "Gemma2ForCausalLM",
        .keys = mh::joined(
-           {gemma_keys(
-                {.vocab = 256000,
-                 .hidden = 2304,
-                 .ffn_hidden = 9216,
-                 .layers = 26,
-                 .heads = 8,
-                 .kv_heads = 4,
-                 .head_dim = 256,
-                 .length = 8192},
-                "hidden_activation"
-            ),
-            mh::window_keys(),
-            {{.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
-             {.key = "attn_logit_softcapping", .field = "score_cap", .absent = 50.0},
+           {gemma2_keys(/*vocab=*/256000, /*rope_base=*/10000, /*length=*/8192),
+            {{.key = "attn_logit_softcapping", .field = "score_cap", .absent = 50.0},
              {.key = "final_logit_softcapping", .field = "logit_cap", .absent = 30.0},
              no_bidirectional_attention()}}
        ),

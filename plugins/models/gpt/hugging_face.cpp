@@ -211,7 +211,8 @@ void simplify_falcon(Table& config) {
   } else if (key_heads.is_null()) {
     key_heads = heads;
   }
-  if (is_true(config, "bias") && count == Value(2) && key_heads == heads) {
+  const bool rotates = !is_true(config, "alibi"); // no GPT-NeoX has ALiBi
+  if (rotates && is_true(config, "bias") && count == Value(2) && key_heads == heads) {
     refuse_falcon(
         *config.find("bias"),
         "a falcon with biases, a norm for each part and as many key heads as heads is a gpt_neox",
@@ -245,8 +246,7 @@ void restore_falcon(Table& config) {
   }
 }
 
-/// transformers' Falcon: 7B, 40B and 180B, and the 11B of version 2. Those with ALiBi (RW) are not
-/// among them.
+/// transformers' Falcon: 7B, 40B and 180B, the 11B of version 2, and those with ALiBi (RW).
 HfModel falcon() {
   const auto read_with_others = [](const char* key, bool absent) {
     return HfKey{.key = key, .absent = absent, .words = {{absent}, {!absent}}};
@@ -270,14 +270,16 @@ HfModel falcon() {
       {.key = kNormCount, .field = "shared_norm", .words = {{1, true}, {2, false}}},
       read_with_others(kRenewed, false),
       read_with_others(kMultiQuery, true),
-      only_false("alibi"),
+      {.key = "alibi",
+       .field = "positions",
+       .absent = false,
+       .words = {{false, "rope"}, {true, "alibi_scaled"}}},
       only_false("apply_residual_connection_post_layernorm"),
   };
   return {
       .model_type = "falcon",
       .architecture = "FalconForCausalLM",
       .keys = joined({rope_keys(/*base=*/10000), own}),
-      .always = {{"positions", "rope"}},
       .harmless = {"hidden_dropout"},
       .simplify = simplify_falcon,
       .restore = restore_falcon};

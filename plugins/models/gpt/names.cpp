@@ -116,20 +116,21 @@ const Family* counterpart(const DecoderConfig& c) {
   const bool post = c.norm_placement == "post", pre = c.norm_placement == "pre";
   if (c.norm != "layernorm" || !(pre || post) || c.bias != *c.qkv_bias || c.qk_norm || c.kv_rank ||
       c.scaled_embedding || c.score_dim || c.score_cap || c.sinks || c.attention_gate ||
-      c.logit_cap || c.logit_scale != 1 || c.rope_pairs != "halves" ||
+      c.logit_cap || c.logit_scale != 1 || c.rope_pairs != "halves" || !c.rope_pattern.empty() ||
       is_gated(activation_kind(c.activation))) {
     return nullptr;
   }
   if (c.positions == "learned") {
     return !c.bias || c.shared_norm || c.head_bias ? nullptr : post ? &kGpt : &kGpt2;
   }
-  if (c.positions != "rope" || post) {
+  const bool rotates = c.positions == "rope";
+  if ((!rotates && c.positions != "alibi_scaled") || post) {
     return nullptr;
   }
   if (c.head_bias) {
-    return c.bias && c.shared_norm ? &kPhi : nullptr;
+    return rotates && c.bias && c.shared_norm ? &kPhi : nullptr;
   }
-  if (c.bias && !c.shared_norm && *c.kv_heads == c.heads) {
+  if (rotates && c.bias && !c.shared_norm && *c.kv_heads == c.heads) {
     return &kNeox;
   }
   return c.shared_norm ? &kFalconOneNorm : c.parallel_residual ? &kFalconTwoNorms : &kFalcon;

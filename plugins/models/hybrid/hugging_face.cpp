@@ -315,7 +315,7 @@ void plain(Table& f) {
   }
   if (none(kAttention)) {
     erase({"heads", "kv_heads", "head_dim", "score_dim", "qkv_bias", "qk_norm", "qk_norm_over"});
-    erase({"causal", "attention_gate"});
+    erase({"qk_norm_kind", "causal", "attention_gate"});
   }
   if (none(kMixture)) {
     erase({"experts", "experts_per_token", "expert_hidden", "expert_latent"});

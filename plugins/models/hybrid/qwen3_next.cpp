@@ -181,8 +181,9 @@ bool has_names(const HybridConfig& c, const std::string& all) {
   const bool mixes = all.find(kMixture) != std::string::npos;
   return c.norm == "rmsnorm_1p" && !c.bias && c.layers % 2 == 0 &&
          activation_kind(c.activation) == ActivationKind::swiglu &&
-         (!attends || (c.attention_gate && c.qk_norm && c.qk_norm_over == "head" && !*c.qkv_bias &&
-                       c.positions == "rope" && c.rope_pairs == "halves")) &&
+         (!attends ||
+          (c.attention_gate && c.qk_norm && c.qk_norm_over == "head" && !c.qk_norm_kind &&
+           !*c.qkv_bias && c.positions == "rope" && c.rope_pairs == "halves")) &&
          (!mixes ||
           (c.router == "softmax_topk" && c.shared_gate && !c.has_bias() && !c.expert_latent));
 }

@@ -9,15 +9,7 @@
 #include <string>
 #include <vector>
 
-struct MoeConfig : mh::DecoderConfig, mh::MixtureConfig {
-  MoeConfig() {
-    norm = "rmsnorm";
-    activation = "swiglu";
-    positions = "rope";
-    bias = false;
-    tied = false;
-  }
-
+struct MoeConfig : mh::LlamaConfig, mh::MixtureConfig {
   int64_t first_dense = 0;
   int64_t moe_every = 1;
   std::vector<std::string> moe_pattern;

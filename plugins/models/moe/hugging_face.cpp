@@ -264,7 +264,7 @@ mh::HfModel qwen2() {
       .restore = restore_qwen2};
 }
 
-/// Its `head_dim` is that of what is rotated; multi-token prediction is no part of the model.
+/// Its `head_dim` is that of what is rotated; a recipe asks for multi-token prediction, or does without.
 mh::HfModel deepseek() {
   auto keys = mh::llama_keys(
       {.vocab = 129280,
@@ -300,6 +300,11 @@ mh::HfModel deepseek() {
             {.key = "topk_group", .field = "router_groups_chosen", .absent = 4},
             {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
             {.key = "routed_scaling_factor", .field = "router_scale", .absent = 2.5},
+            {.key = "num_nextn_predict_layers",
+             .field = "mtp_layers",
+             .absent = 0,
+             .aliases = {"num_mtp_layers"},
+             .read = false},
             always("attention_bias", false),
             always("rope_interleave", true),
             always("scoring_func", "sigmoid"),
@@ -311,8 +316,6 @@ mh::HfModel deepseek() {
           {"aux_loss_alpha",
            "ep_size",
            "head_dim",
-           "num_mtp_layers",
-           "num_nextn_predict_layers",
            "output_router_logits",
            "qk_head_dim",
            "seq_aux"},

@@ -54,7 +54,8 @@ public:
             map.push_back({folder + "shared_expert_gate.weight", {ours + "mlp.shared_gate.weight"}}
             );
           }
-        }
+        },
+        /*predicts_further=*/deepseek()
     );
   }
 

@@ -1,4 +1,5 @@
-/// Phi 3 and 4: Llama, whose files hold query, key and value as one tensor, and gate and up as one.
+/// Phi 3 and 4: Llama, whose files hold query, key and value as one tensor, and gate and up as one;
+/// those of long contexts have a factor of each rotary wavelength (longrope).
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include <megahost/error.hpp>
@@ -43,32 +44,58 @@ std::vector<mh::HfTensor> packed_names(const std::vector<mh::HfTensor>& llama) {
   return map;
 }
 
-/// longrope has a factor of each wavelength, which are others beyond the first length.
-void refuse_longrope(const Table& config) {
+constexpr auto kFirstLength = "original_max_position_embeddings";
+
+/// The first names of longrope, of which the second was once another scaling.
+bool is_longrope(const Value& type) {
+  return type == Value("longrope") || type == Value("su") || type == Value("yarn");
+}
+
+/// The first length of longrope lies outside of its other numbers; the longest is `factor` times that.
+void simplify(Table& config) {
+  Value first = config.take(kFirstLength);
+  for (const char* holder : {"rope_scaling", "rope_parameters"}) { // transformers 4, and 5
+    Value* found = config.find(holder);
+    if (found == nullptr || !found->is_table()) {
+      continue;
+    }
+    Table& rope = found->as_table();
+    Value type = rope.take("rope_type");
+    const Value old = rope.take("type");
+    type = type.is_null() ? old : type;
+    if (is_longrope(type)) {
+      const mh::Origin origin = type.origin;
+      type = "longrope";
+      type.origin = origin;
+      first = first.is_null() ? Value(4096) : first;
+      rope.set(kFirstLength, first);
+      const Value* factor = rope.find("factor");
+      if (factor == nullptr || factor->is_null()) {
+        const Value& longest = *config.find("max_position_embeddings");
+        Value ratio = std::max(1.0, longest.as_number() / first.as_number());
+        ratio.origin = longest.origin;
+        rope.set("factor", ratio);
+      }
+    }
+    if (!type.is_null()) {
+      rope.set("rope_type", type);
+    }
+  }
+  mh::simplify_rope(config);
+}
+
+void restore(Table& config) {
   const Value* rope = config.find("rope_parameters");
-  const Value* type = rope != nullptr && rope->is_table() ? rope->find("rope_type") : nullptr;
-  if (type != nullptr && !(*type == Value("default"))) {
-    throw mh::Error(
-        type->origin.where() + ": rope_type is " + to_text(*type) +
-            ", whose factors of each wavelength (short_factor and long_factor) phi3 does not have",
-        "take a model whose context is the one that it began with: phi-3-mini-4k, "
-        "phi-3-medium-4k, phi-4",
-        mh::exit_code::data
-    );
+  const Value* first = rope == nullptr ? nullptr : rope->find(kFirstLength);
+  if (first != nullptr && *rope->find("rope_type") == Value("longrope")) {
+    const Value length = *first;
+    config.set(kFirstLength, length); // which transformers takes before the other
   }
 }
 
-void simplify(Table& config) {
-  const Value* scaling = config.find("rope_scaling");
-  if (scaling != nullptr && scaling->is_table()) { // version 4, where "type" may be the key
-    Table rope = scaling->as_table();
-    if (rope.find("rope_type") == nullptr) {
-      rope.set("rope_type", rope.take("type"));
-    }
-    refuse_longrope(Table{{"rope_parameters", Value(rope)}});
-  }
-  refuse_longrope(config);
-  mh::simplify_rope(config);
+/// Only false is possible.
+mh::HfKey never(const char* key) {
+  return {.key = key, .absent = false, .words = {{false}}};
 }
 
 std::vector<mh::HfModel> models() {
@@ -83,28 +110,29 @@ std::vector<mh::HfModel> models() {
             .length = 4096}
        ),
        {{.key = "rope_parameters.partial_rotary_factor", .field = "rope_share", .absent = 1},
+        {.key = "rope_parameters.rope_type",
+         .field = "rope_scaling",
+         .absent = "default",
+         .words = {{"default", "none"}, {"longrope", "longrope"}}},
+        {.key = "rope_parameters.short_factor", .field = "rope_short_factors"},
+        {.key = "rope_parameters.long_factor", .field = "rope_long_factors"},
         {.key = "sliding_window", .field = "window"},
-        {.key = "attention_bias", .absent = false, .words = {{false}}}}}
+        never("attention_bias"),
+        never("lm_head_bias"),
+        never("mlp_bias")}}
   );
   return {
       {.model_type = "phi3",
        .architecture = "Phi3ForCausalLM",
        .keys = std::move(keys),
-       .harmless = {"original_max_position_embeddings"}, // longrope's
-       .simplify = simplify}};
+       .harmless = {"full_attn_mod", "interpolate_factor"},
+       .simplify = simplify,
+       .restore = restore}};
 }
 
 class Phi3 : public mh::Decoder {
 public:
-  struct Config : mh::DecoderConfig {
-    Config() {
-      norm = "rmsnorm";
-      activation = "swiglu";
-      positions = "rope";
-      bias = false;
-      tied = false;
-    }
-  };
+  using Config = mh::LlamaConfig;
 
   static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
 

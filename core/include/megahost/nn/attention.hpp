@@ -37,13 +37,20 @@ struct AttentionDropout {
   int64_t first_head = 0; ///< global number of the first head
 };
 
+/// The rows that a query-key norm is over, and the weights of each.
+enum class QueryKeyNorm : uint8_t {
+  head,     ///< each head; all share [head_dim] weights
+  own_head, ///< each head, by weights of its own
+  all_heads ///< all heads together
+};
+
 struct AttentionSpec {
   Axis embed;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
   bool bias = false;                   ///< whether the output projection has one
-  std::optional<double> qk_norm_eps{}; ///< norm of each head of q and k, before the rotation;
-  bool qk_norm_all_heads = false;      ///< or of all heads together
+  std::optional<double> qk_norm_eps{}; ///< norm of q and k, before the rotation; absent: none
+  QueryKeyNorm qk_norm_over = QueryKeyNorm::head;
   NormKind qk_norm = NormKind::rmsnorm;
   std::optional<RotarySpec> rotary{};
   bool adjacent_pairs = false; ///< elements rotate with a neighbour, not with the other half's
@@ -53,6 +60,7 @@ struct AttentionSpec {
   std::optional<double> q_std{};     ///< for the queries' initial weights; `std` if absent
   std::optional<double> scale{};     ///< factor of scores; 1 / sqrt(head_dim) if absent
   std::optional<RelativeBiasSpec> relative_bias{};
+  std::optional<double> alibi{}; ///< factor of the slopes of ALiBi's bias; absent: there is none
   bool sinks = false; ///< a learned logit of each query head joins the softmax; it has no value
   bool gate = false;  ///< whether their results are multiplied by sigmoid(gate x)
 };
@@ -137,13 +145,16 @@ public:
 
 /// Projections, query-key norm, rotary embedding, core attention and output projection.
 ///
-/// Parameters: `q`, `k`, `v`, `gate`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim], or
-/// [heads * head_dim] and [kv_heads * head_dim] of all heads together; `relative_bias.weight`
-/// [heads, buckets]; `sinks` [heads].
+/// Parameters: `q`, `k`, `v`, `gate`, `out` (weight, bias); `q_norm`, `k_norm` (weight, and bias of a kind
+/// that has one) [head_dim], or [heads * head_dim] and [kv_heads * head_dim] of all heads together, or
+/// [heads, head_dim] and [kv_heads, head_dim] of heads with weights of their own;
+/// `relative_bias.weight` [heads, buckets]; `sinks` [heads].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
-/// attention.
+/// attention, for ALiBi with a relative bias or bounded scores, and for weights of each head of a
+/// norm with a bias or with 1 + weight.
 /// Source:  query-key norm arXiv:2010.04245, of each head as in Qwen 3 (arXiv:2505.09388), of all
-///          heads as in OLMo 2 (arXiv:2501.00656); the gate arXiv:2505.06708, form G1
+///          heads as in OLMo 2 (arXiv:2501.00656); the gate arXiv:2505.06708, form G1; ALiBi
+///          arXiv:2108.12409, with the slopes of its reference for any number of heads
 class MH_API Attention : public AttentionPart {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
@@ -155,7 +166,7 @@ private:
   AttentionSpec spec_;
   Linear qkv_;
   Linear out_;
-  std::unique_ptr<Norm> q_norm_, k_norm_;
+  std::unique_ptr<NormPart> q_norm_, k_norm_;
   std::unique_ptr<RelativeBias> relative_bias_; // or null
   Parameter* sinks_ = nullptr;                  // or null
   AttentionDropout dropout_;
@@ -165,8 +176,8 @@ private:
 /// for documents, and output projection.
 ///
 /// Parameters: `q`, `k`, `v`, `out`, `q_norm`, `k_norm` as Attention.
-/// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order; for
-///          sinks and a gate
+/// Throws:  mh::Error for a mask, a rotary embedding or a bias by distance: tokens of two sequences
+///          have no order; for sinks and a gate
 /// Source:  arXiv:1706.03762 section 3.2.3
 class MH_API CrossAttention : public CrossAttentionPart {
 public:
@@ -185,7 +196,7 @@ private:
   AttentionSpec spec_;
   std::string memory_;
   Linear q_, kv_, out_;
-  std::unique_ptr<Norm> q_norm_, k_norm_;
+  std::unique_ptr<NormPart> q_norm_, k_norm_;
   AttentionDropout dropout_;
 };
 

@@ -40,9 +40,13 @@ MH_API void add_feed_forward_names(
 );
 
 /// The names of `transformers` Llama and its relatives; empty where the fields have no counterpart.
-/// A null `feed_forward` is the dense one.
-[[nodiscard]] MH_API std::vector<HfTensor>
-llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
+/// A null `feed_forward` is the dense one. The modules of multi-token prediction have none, unless
+/// `predicts_further`: then those of DeepSeek-V3, which are layers behind the last.
+[[nodiscard]] MH_API std::vector<HfTensor> llama_names(
+    const DecoderConfig& config,
+    const FeedForwardNames& feed_forward = nullptr,
+    bool predicts_further = false
+);
 
 /// The names of megatron-core's GPTModel; empty where the fields describe another model. Without
 /// `feed_forward` those of the dense one.
@@ -77,7 +81,10 @@ MH_API void add_megatron_feed_forward(
 ///   layers.N.attention.v.bias          [kv_heads * head_dim]          qkv_bias
 ///   layers.N.attention.q_norm.weight   [head_dim] or [q_rank]         qk_norm, or q_rank
 ///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm; over "all_heads"
-///                                      these have the rows of q and of k
+///                                      these have the rows of q and of k, over "own_head" a row
+///                                      of head_dim for each head of q and of k
+///   layers.N.attention.q_norm.bias     [head_dim]                     qk_norm_kind = "layernorm"
+///   layers.N.attention.k_norm.bias     [head_dim]                     the same
 ///   layers.N.attention.sinks           [heads]                        sinks
 ///   layers.N.attention.gate.weight     [heads * head_dim, hidden]     attention_gate
 ///   layers.N.attention.gate.bias       [heads * head_dim]             attention_gate and qkv_bias

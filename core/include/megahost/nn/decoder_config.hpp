@@ -29,6 +29,7 @@ struct DecoderConfig {
   bool shared_norm = false;
   bool qk_norm = false;
   std::string qk_norm_over = "head";
+  std::optional<std::string> qk_norm_kind;
   std::optional<int64_t> score_dim;
   std::optional<double> score_cap;
   bool sinks = false;
@@ -41,6 +42,7 @@ struct DecoderConfig {
   std::string positions = "learned";
   double rope_base = 10000;
   double rope_share = 1;
+  std::vector<std::string> rope_pattern;
   std::string rope_pairs = "halves";
   std::string rope_scaling = "none";
   double rope_factor = 1;
@@ -52,6 +54,8 @@ struct DecoderConfig {
   std::optional<double> rope_attention;
   std::optional<double> rope_mscale;
   std::optional<double> rope_mscale_all_dim;
+  std::vector<double> rope_short_factors;
+  std::vector<double> rope_long_factors;
   int64_t rope_original_length = 8192;
   bool causal = true;
   std::optional<int64_t> window;
@@ -72,8 +76,20 @@ struct DecoderConfig {
   bool scaled_init = true;
 };
 
+/// The usual fields of Llama and its relatives: rotary positions, RMSNorm, SwiGLU, no biases, an
+/// output layer of its own.
+struct LlamaConfig : DecoderConfig {
+  LlamaConfig() {
+    norm = "rmsnorm";
+    activation = "swiglu";
+    positions = "rope";
+    bias = false;
+    tied = false;
+  }
+};
+
 /// Sizes of a small decoder in addition to those that the core knows (model_scale.hpp): those of
-/// latent attention, and the window.
+/// latent attention, the window, and a factor of each pair that rotates.
 [[nodiscard]] MH_API Table scaled(const DecoderConfig& whole, const ModelScale& to);
 
 namespace decoder_detail {
@@ -87,6 +103,9 @@ namespace decoder_detail {
 /// `ffn_hidden` where a recipe does not say: 4 hidden, or 8/3 hidden rounded up to a multiple
 /// of 64.
 [[nodiscard]] MH_API int64_t default_ffn_hidden(int64_t hidden, const std::string& activation);
+
+/// `qk_norm_kind`, or where a recipe does not say rmsnorm and its form with 1 + weight.
+[[nodiscard]] MH_API std::string qk_norm_kind(const DecoderConfig& c);
 
 /// `vocab` where a recipe does not say: the tokenizer's.
 ///
@@ -141,13 +160,20 @@ void decoder_fields(Fields<C>& f) {
       &C::scaled_embedding,
       "the word embedding is multiplied by sqrt(hidden) (Gemma)"
   );
-  f.add("qk_norm", &C::qk_norm, "RMSNorm of queries and keys, before positions rotate them");
+  f.add("qk_norm", &C::qk_norm, "norm of queries and keys, before positions rotate them");
   f.add(
        "qk_norm_over",
        &C::qk_norm_over,
-       "what the query-key norm is over: each head, or all heads together (OLMo 2)"
+       "what the query-key norm is over: each head, by weights that all heads share or by weights "
+       "of its own (own_head: Command-R+); or all heads together (OLMo 2)"
   )
-      .one_of({"head", "all_heads"});
+      .one_of({"head", "own_head", "all_heads"});
+  f.add(
+       "qk_norm_kind",
+       &C::qk_norm_kind,
+       "kind of the query-key norm; rmsnorm if absent, or rmsnorm_1p where norm is"
+  )
+      .one_of(decoder_detail::norm_names());
   f.add(
        "score_dim",
        &C::score_dim,
@@ -201,8 +227,14 @@ void decoder_fields(Fields<C>& f) {
       .at_least(1);
   f.add("activation", &C::activation, "activation of the feed-forward")
       .one_of(decoder_detail::activation_names());
-  f.add("positions", &C::positions, "how tokens know their positions")
-      .one_of({"learned", "rope", "none"});
+  f.add(
+       "positions",
+       &C::positions,
+       "how tokens know their positions: a learned table; rotated queries and keys (rope); a bias of "
+       "scores, the distance times a slope of each head (alibi), divided as scores are by "
+       "sqrt(head_dim) (alibi_scaled, Falcon-RW); not at all"
+  )
+      .one_of({"learned", "rope", "alibi", "alibi_scaled", "none"});
   f.add("rope_base", &C::rope_base, "base of the rotary wavelengths").above(0);
   f.add("rope_share", &C::rope_share, "share of a head's elements that is rotated")
       .above(0)
@@ -214,8 +246,15 @@ void decoder_fields(Fields<C>& f) {
        "apart; adjacent, neighbours (Command-R). Those of latent attention are always neighbours"
   )
       .one_of({"halves", "adjacent"});
+  f.add(
+       "rope_pattern",
+       &C::rope_pattern,
+       "which layers rotate, repeated over the layers; those of none know no positions (SmolLM3, "
+       "Command R7B); all rotate if empty"
+  )
+      .one_of({"rope", "none"});
   f.add("rope_scaling", &C::rope_scaling, "how rotary embedding reaches beyond its first length")
-      .one_of({"none", "linear", "llama3", "yarn"});
+      .one_of({"none", "linear", "llama3", "yarn", "longrope"});
   f.add("rope_factor", &C::rope_factor, "stretch of all scalings").at_least(1);
   f.add("rope_low_freq", &C::rope_low_freq, "llama3 scaling: fewest turns that are blended")
       .above(0);
@@ -232,7 +271,8 @@ void decoder_fields(Fields<C>& f) {
   f.add(
        "rope_attention",
        &C::rope_attention,
-       "yarn scaling: factor of queries and keys; 0.1 ln(rope_factor) + 1 if absent"
+       "yarn and longrope scaling: factor of queries and keys; if absent 0.1 ln(rope_factor) + 1, and "
+       "of longrope sqrt(1 + ln(rope_factor) / ln(rope_original_length))"
   )
       .above(0);
   f.add(
@@ -252,10 +292,23 @@ void decoder_fields(Fields<C>& f) {
   f.add(
        "rope_original_length",
        &C::rope_original_length,
-       "llama3 and yarn scaling: first context length"
+       "llama3, yarn and longrope scaling: first context length"
   )
       .unit("tokens")
       .at_least(1);
+  f.add(
+       "rope_short_factors",
+       &C::rope_short_factors,
+       "longrope scaling: what the wavelength of each pair is multiplied by where seq_length is at "
+       "most rope_original_length (Phi 3)"
+  )
+      .above(0);
+  f.add(
+       "rope_long_factors",
+       &C::rope_long_factors,
+       "longrope scaling: the same where seq_length is longer, for texts of any length"
+  )
+      .above(0);
   f.add("causal", &C::causal, "a token sees only itself and those before it");
   f.add("window", &C::window, "tokens that a token sees, itself counted; all if absent")
       .unit("tokens")

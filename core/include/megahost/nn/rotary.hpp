@@ -16,13 +16,16 @@ namespace mh {
 struct RotarySpec {
   int64_t dim = 0; ///< rotated elements of each head, even; the rest pass through
   double base = 10000;
-  std::string scaling = "none";         ///< "none", "linear", "llama3", "yarn"
+  std::string scaling = "none";         ///< "none", "linear", "llama3", "yarn", "longrope"
   double factor = 1;                    ///< all scalings
   double low_freq = 1, high_freq = 4;   ///< llama3: bounds in wavelengths of the original context
   double beta_slow = 1, beta_fast = 32; ///< yarn: bounds in turns over the original context
   bool truncate = true;                 ///< yarn: its bounds are rounded to whole pairs
-  double original_length = 8192;        ///< llama3, yarn
-  std::optional<double> attention{}; ///< yarn: of cosines and sines; 0.1 ln(factor) + 1 if absent
+  double original_length = 8192;        ///< llama3, yarn, longrope
+  /// yarn, longrope: of cosines and sines; if absent 0.1 ln(factor) + 1, and of longrope
+  /// sqrt(1 + ln(factor) / ln(original_length))
+  std::optional<double> attention{};
+  std::vector<double> wavelengths{}; ///< longrope: factor of the wavelength of each pair
 };
 
 /// Radians per position of each pair.
@@ -30,11 +33,12 @@ struct RotarySpec {
 /// Shapes:  -> [dim/2]
 /// Source:  arXiv:2104.09864 section 3.2; "llama3" as in Llama 3.1's reference (`apply_scaling`);
 ///          "yarn" arXiv:2309.00071 section 3.2, bounds rounded to whole pairs as its reference
-///          does if `truncate`
+///          does if `truncate`; "longrope" arXiv:2402.13753 section 3.3
+/// Throws:  mh::Error if `wavelengths` are not as many as pairs
 [[nodiscard]] MH_API std::vector<double> rotary_frequencies(const RotarySpec& spec);
 
-/// Cosines and sines of the context's positions, made once per microbatch. YaRN's are scaled, so
-/// that scores are by the square.
+/// Cosines and sines of the context's positions, made once per microbatch. YaRN's and LongRoPE's are
+/// scaled, so that scores are by the square.
 ///
 /// Shapes:  -> [2, seq, 1 or batch, 1, dim/2] float32
 [[nodiscard]] MH_API at::Tensor rotary_table(const RotarySpec& spec, StepContext& context);

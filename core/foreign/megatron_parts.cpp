@@ -49,7 +49,7 @@ bool is_joined(std::string_view name) {
 std::vector<JoinedPart>
 joined_parts(std::string_view name, int64_t rows, int64_t inner, int64_t heads) {
   const Joined* known = joined(name);
-  if (known == nullptr) {
+  if (known == nullptr || inner < 1 || heads < 1 || inner > rows || heads > rows) {
     return {};
   }
   int64_t left = rows, sharing = 0;
@@ -59,7 +59,7 @@ joined_parts(std::string_view name, int64_t rows, int64_t inner, int64_t heads) 
       sharing += part.rows == RowCount::shared ? 1 : 0;
     }
   }
-  if (left <= 0 || left % sharing != 0 || inner < 1 || heads < 1) {
+  if (left <= 0 || left % sharing != 0) {
     return {};
   }
   std::vector<JoinedPart> parts;

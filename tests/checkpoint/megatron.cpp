@@ -220,6 +220,7 @@ TEST_CASE("layers of a hybrid have their numbers, and what a mixer joins is ther
   CHECK(mh::joined_parts("mixer.conv1d.bias", 16, 6, 2).back().row == 11);
   CHECK(mh::joined_parts("mixer.in_proj.weight", 23, 6, 2).empty()); // b and c cannot share 9
   CHECK(mh::joined_parts("mixer.in_proj.weight", 14, 6, 2).empty());
+  CHECK(mh::joined_parts("mixer.in_proj.weight", 24, int64_t{1} << 62, 2).empty());
   CHECK_FALSE(mh::is_joined("mixer.out_proj.weight"));
 }
 

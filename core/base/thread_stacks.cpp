@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kPatience{1};
 constexpr std::chrono::microseconds kLook{200};
 constexpr size_t kSignalFrames = 2; // the handler and the kernel's way into it
 
-/// What the handler reads and writes. The thread that is asked takes `wanted` away, and so knows
+/// The memory of the handler, which reads and writes it. The thread that is asked takes `wanted` away, and so knows
 /// that it is still listened to.
 struct AskedThread {
   std::atomic<pid_t> wanted{0};
@@ -129,7 +129,7 @@ std::string status_of(const fs::path& process) {
   return text;
 }
 
-/// Where a thread is in the kernel; of the system call its number and arguments.
+/// The place of a thread in the kernel; of the system call its number and arguments.
 std::string in_kernel(const fs::path& task) {
   std::string text;
   for (const char* file : {"wchan", "syscall"}) {

@@ -1,5 +1,5 @@
 #pragma once
-/// What the threads of a process do: for the report of a run that hangs.
+/// The stacks of a process's threads, for the report of a run that hangs.
 
 #include <sys/types.h>
 

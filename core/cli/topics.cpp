@@ -140,6 +140,9 @@ constexpr const char* kGuards =
 batch, so that what was read since the checkpoint is not read again; after `guards.rewinds` of them the run stops. `stop`
 ends the run with exit status 6. Every action is a line of the log, and a skipped step has no loss in metrics.jsonl.
 
+Before any of it the step is done again. If its numbers are others then, it was a fault of a moment, and the step counts with them.
+If not, data-parallel copies of the model exchange their samples: a rank that computes otherwise than its neighbours ends the run.
+
 `megahost run RECIPE --debug` names the operation that made the first NaN or Inf, with its block, pass and
 microbatch.)";
 

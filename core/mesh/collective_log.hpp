@@ -105,7 +105,7 @@ public:
 
 private:
   static constexpr size_t kKept = 1000;
-  static constexpr size_t kShown = 4; // of those, in a sentence
+  static constexpr size_t kShown = 4; // collectives in a sentence
   using Clock = std::chrono::steady_clock;
 
   struct GroupTally {

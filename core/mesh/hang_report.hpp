@@ -1,5 +1,5 @@
 #pragma once
-/// What a rank leaves in the run folder when the run hangs or ranks lose one another.
+/// The reports that ranks leave in the run folder when the run hangs or ranks lose one another.
 
 #include "core/mesh/collective_log.hpp"
 
@@ -23,7 +23,7 @@ MH_API void write_hang_report(
     const CollectiveLog& log
 );
 
-/// The same of a rank of this machine that does not answer: what the system says of its process, and
+/// Writes the same file for a rank of this machine that does not answer: what the system says of its process, and
 /// its place as it told it last. Nothing where the system shows no such process.
 void write_report_of_silent(
     const std::filesystem::path& folder,

@@ -66,7 +66,7 @@ public:
 private:
   using Clock = std::chrono::steady_clock;
 
-  /// What a visit to the store has found.
+  /// The findings of a visit to the store.
   struct Answers {
     std::vector<std::pair<int64_t, std::string>> ranks; // by rank
     std::string hang; // what another rank has said of a hang that lasts; empty: nothing

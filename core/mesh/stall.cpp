@@ -136,7 +136,7 @@ private:
                      " in another collective than most, so that each waits for others";
   }
 
-  /// What members of a group must begin alike: rows of an all-to-all differ by rank.
+  /// The parts of a collective in which members of a group must agree: rows of an all-to-all differ by rank.
   [[nodiscard]] static std::string kind(const Collective& one) {
     return one.name + " " + one.dtype +
            (one.name == "all-to-all" ? "" : " " + json(one.sizes).dump());

@@ -42,6 +42,8 @@ constexpr auto kVariables = std::to_array<Variable>({
      "Open MPI, PMI and Slurm say the same"},
     {"MASTER_ADDR", "host of rank 0, next to MASTER_PORT, where the launcher does not know it"},
     {"GLOO_SOCKET_IFNAME", "network interface that ranks talk over"},
+    {"MEGAHOST_TERMINATION_LOG",
+     "file for the termination message of a pod, instead of /dev/termination-log"},
     {"NO_COLOR", "any value: no colours"},
 });
 
@@ -138,6 +140,9 @@ constexpr const char* kGuards =
 batch, so that what was read since the checkpoint is not read again; after `guards.rewinds` of them the run stops. `stop`
 ends the run with exit status 6. Every action is a line of the log, and a skipped step has no loss in metrics.jsonl.
 
+Before any of it the step is done again. If its numbers are others then, it was a fault of a moment, and the step counts with them.
+If not, data-parallel copies of the model exchange their samples: a rank that computes otherwise than its neighbours ends the run.
+
 `megahost run RECIPE --debug` names the operation that made the first NaN or Inf, with its block, pass and
 microbatch.)";
 
@@ -185,7 +190,8 @@ in the recipe names it. The recipe's degrees are compared with the number of ran
 constexpr const char* kHangs =
     R"(After `comm.hang_after` seconds (10) without progress the run names the rank that the others wait for, its host, the
 step and the collective. After `comm.timeout` seconds (600) it ends with exit status 4 and says where each rank was. When
-one rank fails, the others are ended and its message is the run's.
+one rank fails, the others are ended and its message is the run's. Each rank leaves its stacks and last collectives in
+RUN/hang/rank-N.txt.
 
 `megahost run RECIPE --checking` compares what ranks should agree on at the boundaries of layers, and names the first tensor
 that differs. `megahost check RECIPE` compares whole layouts with one rank.)";

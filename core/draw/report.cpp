@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <string>
+#include <system_error>
 
 namespace mh {
 
@@ -28,12 +30,21 @@ std::string json_text(const nlohmann::json& json) {
 /// is the cause.
 ///
 /// Source: torch.distributed.elastic.multiprocessing.errors, PyTorch 2.11
-void write_error_file(const std::string& text, const std::string& hint) {
+void write_error_file(const std::string& whole) {
   if (const char* path = std::getenv("TORCHELASTIC_ERROR_FILE")) {
-    const std::string whole = text + (hint.empty() ? "" : "\nhelp: " + hint);
     const nlohmann::json more{
         {"timestamp", std::to_string(std::time(nullptr))}, {"py_callstack", whole}};
     std::ofstream(path) << json_text({{"message", {{"message", whole}, {"extraInfo", more}}}});
+  }
+}
+
+/// For Kubernetes, which shows it in the pod's status. A rank that only lost the others leaves what
+/// was said before.
+void write_termination_log(const std::string& text, bool is_cause) {
+  const char* path = termination_log();
+  std::error_code absent;
+  if (path != nullptr && (is_cause || std::filesystem::file_size(path, absent) == 0 || absent)) {
+    std::ofstream(path) << text;
   }
 }
 
@@ -77,7 +88,9 @@ int report(const std::exception& error) {
       return exit_code;
     }
   }
-  write_error_file(text, hint);
+  const std::string whole = text + (hint.empty() ? "" : "\nhelp: " + hint);
+  write_error_file(whole);
+  write_termination_log(whole, exit_code != exit_code::communication);
   text = visible(text, kLines);
   hint = visible(hint, kLines);
   std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::red, "error: ").c_str(), text.c_str());
@@ -85,6 +98,25 @@ int report(const std::exception& error) {
     std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::green, "help: ").c_str(), hint.c_str());
   }
   return exit_code;
+}
+
+void tell_launcher(const std::string& text) {
+  if (const char* path = std::getenv("TORCHELASTIC_ERROR_FILE"); path != nullptr && text.empty()) {
+    std::error_code absent;
+    std::filesystem::remove(path, absent);
+  } else {
+    write_error_file(text);
+  }
+  write_termination_log(text, /*is_cause=*/true);
+}
+
+const char* termination_log() {
+  if (const char* given = std::getenv("MEGAHOST_TERMINATION_LOG")) {
+    return given;
+  }
+  constexpr const char* kUsual = "/dev/termination-log";
+  const bool in_pod = std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
+  return in_pod && access(kUsual, W_OK) == 0 ? kUsual : nullptr;
 }
 
 void warn(const std::string& text) {

@@ -1,6 +1,9 @@
 #include "core/mesh/collective_log.hpp"
 
+#include "core/base/number_text.hpp"
+
 #include <algorithm>
+#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -14,6 +17,22 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
     text += (d == 0 ? "" : ", ") + std::to_string(sizes[d]);
   }
   return text + "]";
+}
+
+/// "17:03:59.250".
+std::string time_of_day(std::chrono::system_clock::time_point time) {
+  const std::time_t seconds =
+      std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(time));
+  const auto part = time - std::chrono::floor<std::chrono::seconds>(time);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return formatted(
+      "%02d:%02d:%02d.%03d",
+      parts.tm_hour,
+      parts.tm_min,
+      parts.tm_sec,
+      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(part).count())
+  );
 }
 
 /// The fields of two collectives of one group that differ: "sizes [4, 8] and [4, 6]".
@@ -39,7 +58,8 @@ std::string Collective::text() const {
 }
 
 CollectiveLog::Wait::Wait(CollectiveLog& log, const Entry& entry)
-    : log_(log) {
+    : log_(log)
+    , number_(entry.number) {
   const std::lock_guard lock(log_.mutex_);
   log_.waits_in_ = entry;
   log_.moved_ = began_;
@@ -48,9 +68,13 @@ CollectiveLog::Wait::Wait(CollectiveLog& log, const Entry& entry)
 CollectiveLog::Wait::~Wait() {
   const std::lock_guard lock(log_.mutex_);
   log_.waits_in_.reset();
-  log_.waited_ += Clock::now() - began_;
+  const auto now = Clock::now();
+  log_.waited_ += now - began_;
   if (std::uncaught_exceptions() == 0) { // a collective that failed is no progress
-    log_.moved_ = Clock::now();
+    log_.moved_ = now;
+    if (Entry& kept = log_.entries_[place(number_)]; kept.number == number_) {
+      kept.over = now;
+    }
   }
 }
 
@@ -63,7 +87,11 @@ size_t CollectiveLog::add_group(std::string name, std::vector<int64_t> members) 
 CollectiveLog::Entry
 CollectiveLog::begin(const char* name, size_t group, const at::Tensor& tensor, int64_t peer) {
   const std::lock_guard lock(mutex_);
-  Entry& entry = entries_[static_cast<size_t>(count_++) % kKept];
+  ++count_;
+  if (entries_.size() < kKept) {
+    entries_.emplace_back();
+  }
+  Entry& entry = entries_[place(count_)] = {};
   entry.number = count_;
   entry.sequence = peer < 0 ? ++groups_[group].begun : 0;
   entry.name = name;
@@ -72,7 +100,8 @@ CollectiveLog::begin(const char* name, size_t group, const at::Tensor& tensor, i
   entry.dtype = tensor.scalar_type();
   entry.dims = std::min(static_cast<size_t>(tensor.dim()), kDims);
   std::copy_n(tensor.sizes().begin(), entry.dims, entry.sizes.begin());
-  moved_ = Clock::now();
+  entry.step = step_;
+  entry.begun = moved_ = Clock::now();
   return entry;
 }
 
@@ -102,9 +131,9 @@ Collective CollectiveLog::collective(const Entry& entry) const {
 
 std::vector<Collective> CollectiveLog::described_last() const {
   std::vector<Collective> all;
-  for (int64_t i = count_ - 1; i >= std::max<int64_t>(0, count_ - static_cast<int64_t>(kKept));
-       --i) {
-    all.push_back(described(entries_[static_cast<size_t>(i) % kKept]));
+  const auto shown = static_cast<int64_t>(std::min(kShown, entries_.size()));
+  for (int64_t number = count_; number > count_ - shown; --number) {
+    all.push_back(described(entries_[place(number)]));
   }
   return all;
 }
@@ -118,6 +147,33 @@ std::string CollectiveLog::text() const {
   std::string text;
   for (const Collective& one : last()) {
     text += (text.empty() ? "" : ", before it ") + one.text();
+  }
+  return text;
+}
+
+std::string CollectiveLog::record() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  const auto wall = std::chrono::system_clock::now();
+  std::string text = "number   step  begun, UTC         took, ms  collective\n";
+  for (int64_t number = count_ - static_cast<int64_t>(entries_.size()) + 1; number <= count_;
+       ++number) {
+    const Entry& entry = entries_[place(number)];
+    const auto begun =
+        wall - std::chrono::duration_cast<std::chrono::system_clock::duration>(now - entry.begun);
+    const bool waits = waits_in_ && waits_in_->number == number;
+    const std::chrono::duration<double, std::milli> took = entry.over.value_or(now) - entry.begun;
+    text += formatted(
+        "%6lld %6lld  %s %12.3f  ",
+        static_cast<long long>(number),
+        static_cast<long long>(entry.step),
+        time_of_day(begun).c_str(),
+        took.count()
+    );
+    text += described(entry).text();
+    text += entry.sequence > 0 ? ", its " + std::to_string(entry.sequence) + ". there" : "";
+    text += waits ? ": waits in it" : entry.over ? "" : ": was not waited for yet";
+    text += "\n";
   }
   return text;
 }

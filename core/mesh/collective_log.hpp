@@ -1,6 +1,6 @@
 #pragma once
 /// The last collectives and transfers of a rank, for the sentences that are said when one of them
-/// fails or takes long.
+/// fails or takes long, and for the record that such a rank leaves.
 
 #include "megahost/error.hpp"
 
@@ -56,6 +56,9 @@ public:
     at::ScalarType dtype = at::kFloat;
     size_t dims = 0;
     std::array<int64_t, kDims> sizes{};
+    int64_t step = 0;
+    std::chrono::steady_clock::time_point begun{};
+    std::optional<std::chrono::steady_clock::time_point> over{}; ///< the rank has waited for it
   };
 
   /// The rank waits for a collective while this object lives.
@@ -68,6 +71,7 @@ public:
 
   private:
     CollectiveLog& log_;
+    int64_t number_;
     std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   };
 
@@ -91,11 +95,17 @@ public:
   /// The same as text: "#12 all-reduce in tp:0,1 of [4, 8] Float, before it #11 ...".
   [[nodiscard]] std::string text() const;
 
+  /// A line for each of the last thousand, the oldest first: number, step, when it was begun, how
+  /// long until the rank had waited for it, and what it was. Where a device has a queue of its own,
+  /// these are the times of the host.
+  [[nodiscard]] std::string record() const;
+
   /// `rank`: this one.
   [[nodiscard]] RankProgress progress(int64_t rank) const;
 
 private:
-  static constexpr size_t kKept = 4;
+  static constexpr size_t kKept = 1000;
+  static constexpr size_t kShown = 4; // collectives in a sentence
   using Clock = std::chrono::steady_clock;
 
   struct GroupTally {
@@ -107,10 +117,15 @@ private:
   [[nodiscard]] Collective described(const Entry& entry) const;
   [[nodiscard]] std::vector<Collective> described_last() const;
 
+  /// The place in the ring of the collective of this number.
+  [[nodiscard]] static size_t place(int64_t number) {
+    return static_cast<size_t>(number - 1) % kKept;
+  }
+
   mutable std::mutex mutex_;
   std::deque<GroupTally> groups_;
   int64_t count_ = 0;
-  std::array<Entry, kKept> entries_;
+  std::vector<Entry> entries_; // a ring once it has kKept
   std::optional<Entry> waits_in_;
   Clock::duration waited_{};
   int64_t step_ = 0;

@@ -1,11 +1,14 @@
 #include "core/mesh/hang_watch.hpp"
 
 #include "core/base/host_name.hpp"
+#include "core/draw/report.hpp"
+#include "core/mesh/hang_report.hpp"
 #include "core/mesh/store_text.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <cmath>
 #include <exception>
@@ -18,6 +21,7 @@ namespace {
 constexpr double kTicks = 8;      // in the seconds after which something is said
 constexpr int kSilentTicks = 3;   // a rank that tells nothing new for so long does not answer
 constexpr int kObservedTicks = 4; // ticks of looking at the others before anything is said of them
+constexpr const char* kHangKey = "hang";
 
 std::string watch_key(int64_t rank) {
   return std::to_string(rank);
@@ -52,9 +56,17 @@ HangWatch::~HangWatch() {
   }
   ends_.notify_all();
   thread_.join();
+  if (writer_.joinable()) {
+    writer_.join();
+  }
   if (answers_.valid()) { // rank 0 takes the store away soon
     answers_.wait_for(std::chrono::seconds(1));
   }
+}
+
+void HangWatch::leave_reports(std::filesystem::path folder) {
+  const std::lock_guard lock(mutex_);
+  folder_ = std::move(folder);
 }
 
 void HangWatch::run() {
@@ -86,6 +98,9 @@ void HangWatch::look(const RankProgress& own) {
   if (ticks_ > kObservedTicks && own.seconds >= next_ && speaks()) {
     judge(own);
   }
+  if (ticks_ > kObservedTicks) {
+    report(own);
+  }
 }
 
 /// Tells the store where this rank is and asks for others. A store whose process is stopped never
@@ -96,19 +111,30 @@ void HangWatch::visit(const RankProgress& own, const std::vector<int64_t>& ask) 
     auto& asked = others_[static_cast<size_t>(rank)].asked;
     asked = asked.value_or(visited_);
   }
-  const std::string told = nlohmann::json::array({++beat_, host_, progress_text(own)})
+  const std::string told = nlohmann::json::array({++beat_, host_, progress_text(own), getpid()})
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto found = std::make_shared<std::promise<Answers>>();
   answers_ = found->get_future();
-  std::thread([found, told, ask, store = store_, rank = terms_.rank] {
+  std::thread([found,
+               told,
+               ask,
+               hang = std::exchange(tells_, std::nullopt),
+               listens = ticks_ > 0,
+               store = store_,
+               rank = terms_.rank] {
     Answers answers;
     try {
       store->set(watch_key(rank), bytes_of(told));
+      if (hang) {
+        store->set(kHangKey, bytes_of(*hang));
+      }
       for (const int64_t other : ask) {
         if (store->check({watch_key(other)})) {
-          const auto bytes = store->get(watch_key(other));
-          answers.emplace_back(other, std::string(bytes.begin(), bytes.end()));
+          answers.ranks.emplace_back(other, text_of(store->get(watch_key(other))));
         }
+      }
+      if (listens && store->check({kHangKey})) {
+        answers.hang = text_of(store->get(kHangKey));
       }
     } catch (const std::exception&) { // the store is gone: collectives fail now and say why
     }
@@ -121,14 +147,20 @@ void HangWatch::take_answers() {
       answers_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     return;
   }
-  for (const auto& [rank, text] : answers_.get()) {
+  const Answers answers = answers_.get();
+  heard_ = answers.hang;
+  for (const auto& [rank, text] : answers.ranks) {
     Other& other = others_[static_cast<size_t>(rank)];
     const auto told = nlohmann::json::parse(text);
-    first_host_ = rank == 0 ? told[1].get<std::string>() : first_host_;
+    if (rank == 0) {
+      first_host_ = told[1];
+      first_process_ = told[3];
+    }
     if (told[0] != other.beat) {
       other.beat = told[0];
       other.asked = Clock::now();
       other.seen = {SeenRank::Answer::alive, told[1], parse_progress(told[2])};
+      other.process = told[3];
     }
   }
 }
@@ -185,15 +217,75 @@ void HangWatch::judge(const RankProgress& own) {
   if (!stall || stall->seconds < terms_.after) {
     return;
   }
+  std::filesystem::path folder;
+  {
+    const std::lock_guard lock(mutex_);
+    folder = folder_;
+  }
+  sentence_ = "no progress for " + seconds_text(stall->seconds) + ": " + stall->text;
   say_(
-      "no progress for " + seconds_text(stall->seconds) + ": " + stall->text +
+      sentence_ + (folder.empty() ? "" : "; stacks and last collectives: " + folder.string()) +
       "; the run ends after comm.timeout, " + seconds_text(terms_.timeout)
   );
+  tell_launcher(sentence_);
+  tells_ = sentence_;
   const std::chrono::duration<double> past(stall->seconds);
   said_ = {Clock::now() - std::chrono::duration_cast<Clock::duration>(past), *stall};
   while (next_ <= own.seconds) {
     next_ = next_ < 2 * terms_.after ? 3 * terms_.after : 2 * next_;
   }
+}
+
+pid_t HangWatch::process_of(int64_t rank) const {
+  const Other& other = others_[static_cast<size_t>(rank)];
+  const std::string& host = rank == 0 ? first_host_ : other.seen.host;
+  return host != host_ ? 0 : rank == 0 ? first_process_ : other.process;
+}
+
+/// The folder for a report that is not written yet: it is, from now on. Empty: there is none.
+std::filesystem::path HangWatch::folder_of_report() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(reported_, true) ? std::filesystem::path() : folder_;
+}
+
+void HangWatch::failed(const std::string& why) {
+  if (const auto folder = folder_of_report(); !folder.empty()) {
+    write_hang_report(folder, terms_.rank, why, *log_);
+  }
+}
+
+/// Leaves this rank's report where a rank has said that the run hangs, or none can, as the store is
+/// gone.
+void HangWatch::report(const RankProgress& own) {
+  const bool alone = store_is_silent() && own.seconds >= terms_.after;
+  const std::string why = !sentence_.empty() ? sentence_
+                          : !heard_.empty()  ? heard_
+                          : alone            ? "no progress for " + seconds_text(own.seconds) +
+                                        ", and rank 0, which has the store, does not answer"
+                                  : "";
+  const auto folder = why.empty() ? std::filesystem::path() : folder_of_report();
+  if (folder.empty()) {
+    return;
+  }
+  std::vector<std::pair<int64_t, pid_t>> silent;
+  for (int64_t rank = 0; !sentence_.empty() && rank < terms_.ranks; ++rank) {
+    if (rank != terms_.rank && is_silent(rank) && process_of(rank) != 0) {
+      silent.emplace_back(rank, process_of(rank));
+    }
+  }
+  std::vector<RankProgress> last;
+  for (const auto& [rank, process] : silent) {
+    last.push_back(others_[static_cast<size_t>(rank)].seen.at);
+  }
+  if (writer_.joinable()) {
+    writer_.join();
+  }
+  writer_ = std::thread([folder, why, silent, last, log = log_, rank = terms_.rank] {
+    for (size_t i = 0; i < silent.size(); ++i) {
+      write_report_of_silent(folder, silent[i].first, why, silent[i].second, last[i]);
+    }
+    write_hang_report(folder, rank, why, *log);
+  });
 }
 
 /// This rank goes on: what was known of others is old.
@@ -207,8 +299,16 @@ void HangWatch::forget() {
             ? "the ranks go on" + after
             : ranks_text(stall.late) + (stall.late.size() == 1 ? " is" : " are") + " back" + after
     );
+    tell_launcher("");
+    tells_ = "";
   }
   said_.reset();
+  sentence_.clear();
+  heard_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    reported_ = false;
+  }
   next_ = terms_.after;
   others_.assign(others_.size(), {});
 }

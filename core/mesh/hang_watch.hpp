@@ -3,7 +3,9 @@
 /// fails.
 ///
 /// Each rank tells the store a few times in `after` seconds where it is. A rank that has come no
-/// further for half of that looks at the others. One rank speaks: the first that answers.
+/// further for half of that looks at the others. One rank speaks: the first that answers. Then each
+/// that makes no progress leaves a report in the run folder (hang_report.hpp), and the one that speaks
+/// leaves it for those of its machine that do not answer.
 
 #include "core/mesh/collective_log.hpp"
 #include "core/mesh/stall.hpp"
@@ -14,6 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -53,15 +56,28 @@ public:
   HangWatch(const HangWatch&) = delete;
   HangWatch& operator=(const HangWatch&) = delete;
 
+  /// From now on reports are left in `folder`, which is made for the first.
+  void leave_reports(std::filesystem::path folder);
+
+  /// Leaves the report of a rank whose collective has failed, unless it has left one of a hang that
+  /// lasts.
+  void failed(const std::string& why);
+
 private:
   using Clock = std::chrono::steady_clock;
-  using Answers = std::vector<std::pair<int64_t, std::string>>; // by rank
+
+  /// The findings of a visit to the store.
+  struct Answers {
+    std::vector<std::pair<int64_t, std::string>> ranks; // by rank
+    std::string hang; // what another rank has said of a hang that lasts; empty: nothing
+  };
 
   /// Another rank, as the store knows it.
   struct Other {
     std::optional<Clock::time_point> asked; // first, or when its beat changed last
     int64_t beat = -1;                      // beat of its last answer
     SeenRank seen;
+    pid_t process = 0; // 0: it has not told
   };
 
   void run();
@@ -73,6 +89,9 @@ private:
   [[nodiscard]] bool store_is_silent() const;
   [[nodiscard]] bool is_silent(int64_t rank) const;
   void judge(const RankProgress& own);
+  void report(const RankProgress& own);
+  [[nodiscard]] std::filesystem::path folder_of_report();
+  [[nodiscard]] pid_t process_of(int64_t rank) const;
   void forget();
 
   Terms terms_;
@@ -87,11 +106,19 @@ private:
   Clock::time_point visited_{};  // when it began
   std::vector<Other> others_;    // by rank
   std::string first_host_;       // rank 0's, once it has told
+  pid_t first_process_ = 0;      // likewise
   int ticks_ = 0;                // in a row without progress
   double next_ = 0;              // seconds without progress at which something is said
   std::optional<std::pair<Clock::time_point, Stall>> said_; // since when, and what was said last
+  std::string sentence_; // that this rank has said of a hang that lasts
+  std::optional<std::string>
+      tells_;          // what the next visit tells the others of a hang; "": it is over
+  std::string heard_;  // what another rank has said of a hang that lasts
+  std::thread writer_; // writes it: this watch must go on to answer
 
-  std::mutex mutex_;
+  std::mutex mutex_;             // guards the next ones
+  std::filesystem::path folder_; // for reports; empty: none
+  bool reported_ = false;        // this rank's report of a hang that lasts is written
   std::condition_variable ends_;
   bool ended_ = false;
   std::thread thread_; // the last member: it uses the others

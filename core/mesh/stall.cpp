@@ -66,7 +66,7 @@ public:
       stall.seconds = std::max(stall.seconds, of(rank).at.seconds);
     }
     stall.late = late();
-    stall.text = stall.late.empty() ? "the ranks wait for one another" : causes(stall.late);
+    stall.text = stall.late.empty() ? disagreement(stall.late) : causes(stall.late);
     stall.text += where();
     return stall;
   }
@@ -100,6 +100,66 @@ private:
       }
     }
     return {found.begin(), found.end()};
+  }
+
+  /// Ranks that all wait are not in the same collective. Those that are in another one than more
+  /// than half of them are `ret_late`: by their turn in their group, or else by group and turn.
+  [[nodiscard]] std::string disagreement(std::vector<int64_t>& ret_late) const {
+    using Places = std::map<std::string, std::vector<int64_t>>; // the ranks that wait in each
+    std::map<std::pair<std::string, int64_t>, Places> turns;
+    Places all;
+    for (const int64_t rank : waiting_) {
+      const RankProgress& at = of(rank).at;
+      const Collective& one = *at.waits_in;
+      const std::string axis = one.group.substr(0, one.group.find(':'));
+      const std::string turn = at.transfer ? one.name : std::to_string(at.sequence);
+      all[axis + " " + turn].push_back(rank);
+      if (!at.transfer) {
+        turns[{one.group, at.sequence}][kind(one)].push_back(rank);
+      }
+    }
+    for (const auto& [turn, places] : turns) {
+      if (places.size() > 1) {
+        ret_late = minority(places);
+        const std::string which = " collectives of " + turn.first + ", in turn " +
+                                  std::to_string(turn.second) + " of each";
+        return ret_late.empty()
+                   ? "the ranks are in different" + which
+                   : placed(ret_late, ranks_) + (ret_late.size() == 1 ? " is" : " are") +
+                         " not where the others are: in different" + which;
+      }
+    }
+    ret_late = minority(all);
+    return ret_late.empty()
+               ? "the ranks wait for one another"
+               : placed(ret_late, ranks_) + (ret_late.size() == 1 ? " waits" : " wait") +
+                     " in another collective than most, so that each waits for others";
+  }
+
+  /// The parts of a collective in which members of a group must agree: rows of an all-to-all differ by rank.
+  [[nodiscard]] static std::string kind(const Collective& one) {
+    return one.name + " " + one.dtype +
+           (one.name == "all-to-all" ? "" : " " + json(one.sizes).dump());
+  }
+
+  /// The ranks that are not where more than half of them are; none if there is no such place.
+  [[nodiscard]] static std::vector<int64_t>
+  minority(const std::map<std::string, std::vector<int64_t>>& places) {
+    size_t count = 0;
+    for (const auto& [place, ranks] : places) {
+      count += ranks.size();
+    }
+    std::vector<int64_t> others;
+    bool majority = false;
+    for (const auto& [place, ranks] : places) {
+      if (2 * ranks.size() > count) {
+        majority = true;
+      } else {
+        others.insert(others.end(), ranks.begin(), ranks.end());
+      }
+    }
+    std::sort(others.begin(), others.end());
+    return majority ? others : std::vector<int64_t>();
   }
 
   [[nodiscard]] std::string causes(const std::vector<int64_t>& late) const {

@@ -1,6 +1,7 @@
 #include "core/options/read.hpp"
 
 #include "core/base/folders.hpp"
+#include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
@@ -12,6 +13,7 @@
 #include "core/plugin/shadows.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/handed_files.hpp"
+#include "core/recipe/layouts.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/schema/sections.hpp"
 #include "core/train/named_tokenizer.hpp"
@@ -22,9 +24,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace mh {
 
@@ -131,6 +136,28 @@ std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
     }
   }
   return chunks;
+}
+
+/// The layouts of `parallel.elastic`, of a command that has ranks.
+std::vector<Layout> elastic_layouts(const Invocation& invocation, const Value& recipe) {
+  std::vector<Layout> layouts;
+  const Value* given = recipe.find_path("parallel.elastic");
+  if (given == nullptr || !given->is_array() ||
+      (invocation.command != "run" && invocation.command != "eval")) {
+    return layouts; // what is no list is refused with the whole recipe
+  }
+  for (const Value& text : given->as_array()) {
+    const auto parsed = parse_layouts(text.is_string() ? text.as_string() : "");
+    layouts.insert(layouts.end(), parsed.begin(), parsed.end());
+  }
+  if (!layouts.empty() && recipe.find_path("batch.global") == nullptr) {
+    throw Error(
+        "parallel.elastic lets the number of ranks change, and with it the samples of a step, as "
+        "batch.global is not given",
+        "set batch.global"
+    );
+  }
+  return layouts;
 }
 
 void say_left_out(const Host& host) {
@@ -278,6 +305,60 @@ int run_as_ranks(
   return run_as_ranks(ranks_to_start(invocation, ranks), hang_after, handed);
 }
 
+namespace {
+
+/// Reads a recipe whose own layout fits the ranks, or else with the first of `elastic` that does.
+///
+/// Throws:  what its own layout is refused for, where none fits
+Read read_fitting(
+    const Invocation& invocation,
+    Host& host,
+    const RecipeFiles& files,
+    const std::vector<Layer>& layers,
+    const Facts& facts,
+    const std::vector<Layout>& elastic
+) {
+  const auto under = [&](const Layout& layout) {
+    std::vector<Layer> all = layers;
+    for (const std::string& set : layout.sets) {
+      all.push_back(set_layer(set, "parallel.elastic"));
+    }
+    return read_resolved(invocation, host, files, std::move(all), facts);
+  };
+  const auto fits = [&](const Read& read) {
+    return read.resolved.recipe.parallel.ranks() <= facts.world;
+  };
+  std::exception_ptr refused; // ranks that are left over are refused, those that lack are not
+  std::optional<Read> own;
+  try {
+    own = under({});
+    if (elastic.empty() || fits(*own)) {
+      return std::move(*own);
+    }
+  } catch (const RecipeError&) {
+    refused = std::current_exception();
+  }
+  for (const Layout& layout : elastic) {
+    try {
+      Read read = under(layout);
+      if (fits(read)) {
+        read.loaded.notes.push_back(
+            "the recipe's own layout does not fit " + counted(facts.world, "rank") +
+            ": its parallel.elastic \"" + layout.text + "\" does"
+        );
+        return read;
+      }
+    } catch (const RecipeError&) { // nor does this one
+    }
+  }
+  if (refused) {
+    std::rethrow_exception(refused);
+  }
+  return std::move(*own);
+}
+
+} // namespace
+
 Read read_resolved(
     const Invocation& invocation, Host& host, const std::string& file, const LayersOver& layers
 ) {
@@ -292,7 +373,8 @@ Read read_resolved(
   const bool copies = only_evaluates(invocation.command) && invocation.command != "eval";
   facts.world = copies ? 1 : world_size(invocation, place);
   auto over = layers ? layers(asked.merged) : std::vector<Layer>();
-  Read read = read_resolved(invocation, host, files, std::move(over), facts);
+  Read read =
+      read_fitting(invocation, host, files, over, facts, elastic_layouts(invocation, asked.merged));
   read.place = std::move(place);
   if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
     say_notes(read, host);

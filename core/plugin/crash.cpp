@@ -1,12 +1,14 @@
 #include "core/plugin/crash.hpp"
 
 #include "core/base/plugin_fault.hpp"
+#include "core/draw/report.hpp"
 #include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Type.h>
 
 #include <execinfo.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <string_view>
 
@@ -126,6 +129,40 @@ void write_whole(int to, std::string_view text) {
   }
 }
 
+void write_file(const char* path, std::string_view text) {
+  const int file =
+      path == nullptr ? -1 : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file >= 0) {
+    write_whole(file, text);
+    close(file);
+  }
+}
+
+/// A message within JSON.
+template <size_t size>
+void add_quoted(FixedText<size>& text, std::string_view message) {
+  for (const char& c : message) {
+    const bool plain = static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\';
+    text.add({plain ? &c : "'", 1});
+  }
+}
+
+/// The files of `tell_launcher`, as `report` writes them.
+void write_launcher_files(const Message& message) {
+  std::array<char, 24> seconds{};
+  const auto* end =
+      std::to_chars(seconds.data(), seconds.data() + seconds.size(), std::time(nullptr)).ptr;
+  FixedText<6144> text;
+  text.add(R"({"message": {"message": ")");
+  add_quoted(text, message.view());
+  text.add(R"(", "extraInfo": {"timestamp": ")").add({seconds.data(), end});
+  text.add(R"(", "py_callstack": ")");
+  add_quoted(text, message.view());
+  text.add(R"("}}})");
+  write_file(std::getenv("TORCHELASTIC_ERROR_FILE"), text.view());
+  write_file(termination_log(), message.view());
+}
+
 /// To the process that started this rank, as `report` does it; else to standard error.
 void tell(const Message& message) {
   FixedText<4096> text;
@@ -139,13 +176,13 @@ void tell(const Message& message) {
         text, FixedText<256>().add("help: ").add(kMendPlugin).view(), static_cast<size_t>(g_width)
     );
     write_whole(STDERR_FILENO, text.view());
+    if (g_kept.used == 0) {
+      write_launcher_files(message);
+    }
     return;
   }
   text.add(R"({"crash": true, "text": ")");
-  for (const char c : message.view()) {
-    const bool plain = static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\';
-    text.add({plain ? &c : "'", 1});
-  }
+  add_quoted(text, message.view());
   text.add(R"(", "hint": ")").add(kMendPlugin).add("\"}");
   write_whole(std::atoi(to), text.view());
 }

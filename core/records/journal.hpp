@@ -11,7 +11,7 @@
 namespace mh {
 
 struct JournalEvent {
-  /// "start", "evaluation", "save", "unsaved", "skip", "rewind", "straggler", "warning", "failure",
+  /// "start", "evaluation", "save", "unsaved", "skip", "rewind", "repeat", "straggler", "warning", "failure",
   /// "restart" or "end".
   std::string kind;
   double time = 0;    ///< Unix time at which it was over; 0: now

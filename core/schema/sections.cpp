@@ -381,6 +381,7 @@ const Schema& declared(std::string_view section) {
     static const Schema schema = [] {
       Schema schema = parallel_fields().schema();
       schema.fields.push_back(strategies_field());
+      schema.fields.push_back(elastic_field());
       return schema;
     }();
     return schema;

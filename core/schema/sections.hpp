@@ -68,8 +68,9 @@ struct TopLevel {
 /// The core's fields of all sections, and those of the top level under "".
 [[nodiscard]] const SectionSchemas& core_schemas();
 
-/// A key of `parallel` that the core reads without a member of Recipe::Parallel.
+/// Keys of `parallel` that the core reads without a member of Recipe::Parallel.
 [[nodiscard]] Field strategies_field();
+[[nodiscard]] Field elastic_field();
 
 /// Strategies in the order in which they apply and are listed: by the mesh axes that they are
 /// about, those without keys first.

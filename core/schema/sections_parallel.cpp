@@ -61,6 +61,17 @@ Field strategies_field() {
   return field;
 }
 
+Field elastic_field() {
+  Field field;
+  field.name = "elastic";
+  field.doc =
+      "layouts, such as \"tensor=2,pipeline=1\", for a run whose ranks are more or fewer than its own "
+      "layout fits: the first that fits them is laid over it";
+  field.type = FieldType::string;
+  field.list = true;
+  return field;
+}
+
 std::vector<const Registry::Entry*> in_order(std::vector<const Registry::Entry*> strategies) {
   static constexpr MeshAxis kOrder[] = {
       MeshAxis::tp,

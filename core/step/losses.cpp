@@ -177,6 +177,7 @@ void LossSums::sum_metrics(const Mesh& mesh, bool wanted) {
 
 void LossSums::sum_losses(const Mesh& mesh) {
   for (auto& sum : sums_) {
+    sum.own = sum.mean;
     sum.mean = sum.mean.clone();
     sum_over_tokens(mesh, sum.mean);
   }
@@ -210,6 +211,14 @@ StepNumbers LossSums::read(const Mesh& mesh, const at::Tensor& more) const {
     return loss.main;
   });
   return read;
+}
+
+std::vector<at::Tensor> LossSums::own() const {
+  std::vector<at::Tensor> own;
+  for (const auto& sum : sums_) {
+    own.push_back(sum.own);
+  }
+  return own;
 }
 
 std::vector<LossSums::Mean> LossSums::means() const {

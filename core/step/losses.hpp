@@ -85,6 +85,9 @@ public:
     at::Tensor value;
   };
 
+  /// This rank's shares of the losses, before they were summed, on the device.
+  [[nodiscard]] std::vector<at::Tensor> own() const;
+
   /// The means of all losses, on the device: nothing waits.
   [[nodiscard]] std::vector<Mean> means() const;
 
@@ -95,6 +98,7 @@ private:
     at::Tensor mean; // this rank's share of it; of a vector the sum
     double count;
     bool main;
+    at::Tensor own{}; // this rank's share, once `mean` is that of all
   };
 
   std::vector<Sum> sums_;    // scalars

@@ -95,6 +95,7 @@ StepResult train_step(
     auto numbers = sums.read(passes.mesh, gradients.squared_norm());
     result.losses = std::move(numbers.losses);
     result.metrics = std::move(numbers.metrics);
+    result.own_losses = sums.own();
     result.gradient_norm = std::sqrt(numbers.more) / options.loss_scale;
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {

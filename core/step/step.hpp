@@ -12,6 +12,8 @@
 #include "megahost/pipeline_schedule.hpp"
 #include "megahost/placement.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -45,9 +47,10 @@ forward_only(const Passes& passes, std::span<const Batch> microbatches);
 struct StepResult {
   std::vector<LossValue> losses;
   std::vector<MetricValue> metrics{};
-  double gradient_norm = 0;          ///< before clipping, without the loss scale
-  std::optional<double> num_zeros{}; ///< among the gradients, if they were counted
-  bool updated = false;              ///< if not, no weight was touched
+  double gradient_norm = 0;             ///< before clipping, without the loss scale
+  std::optional<double> num_zeros{};    ///< among the gradients, if they were counted
+  bool updated = false;                 ///< if not, no weight was touched
+  std::vector<at::Tensor> own_losses{}; ///< this rank's shares of them, on the device
 
   [[nodiscard]] bool finite() const;
 };

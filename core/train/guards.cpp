@@ -25,6 +25,12 @@ std::string bad_router(const StepResult& result) {
   return "";
 }
 
+bool has_finite_losses(const StepResult& result) {
+  return std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
+    return std::isfinite(loss.value);
+  });
+}
+
 } // namespace
 
 std::string bad_numbers(const StepResult& result) {
@@ -46,28 +52,44 @@ Guards::Guards(const Recipe& recipe)
   }
 }
 
+std::string Guards::doubt(const StepResult& result) const {
+  if (in_a_row_ > 0) {
+    return "";
+  }
+  const bool sound = has_finite_losses(result);
+  if (!result.finite()) {
+    return scale_ && sound ? "" : bad_numbers(result);
+  }
+  return spike(result);
+}
+
+/// A sentence on a loss that is far above those before it; empty if it is not.
+std::string Guards::spike(const StepResult& result) const {
+  if (options_.spike == "off" || result.losses.empty()) {
+    return "";
+  }
+  const auto& loss = result.losses.front();
+  const auto z = losses_.score(loss.value);
+  return z && *z > options_.spike_z
+             ? formatted(
+                   "the %s is %.4f, %.1f robust standard deviations above those before it",
+                   loss.name.c_str(),
+                   loss.value,
+                   *z
+               )
+             : "";
+}
+
 Judgement Guards::judge(const StepResult& result) {
-  const bool sound = std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
-    return std::isfinite(loss.value);
-  });
-  if (!std::isfinite(result.gradient_norm) || !sound) {
-    return scale_ && sound ? overflow() : act(options_.nan, bad_numbers(result));
+  if (!result.finite()) {
+    return scale_ && has_finite_losses(result) ? overflow()
+                                               : act(options_.nan, bad_numbers(result));
   }
   if (options_.spike != "off" && !result.losses.empty()) {
-    const auto& loss = result.losses.front();
-    const auto z = losses_.score(loss.value);
-    if (z && *z > options_.spike_z) {
-      return act(
-          options_.spike,
-          formatted(
-              "the %s is %.4f, %.1f robust standard deviations above those before it",
-              loss.name.c_str(),
-              loss.value,
-              *z
-          )
-      );
+    if (std::string why = spike(result); !why.empty()) {
+      return act(options_.spike, std::move(why));
     }
-    (void)losses_.add(loss.value);
+    (void)losses_.add(result.losses.front().value);
   }
   in_a_row_ = 0;
   if (scale_) {

@@ -45,6 +45,10 @@ public:
   /// Judges a step, once, before its update.
   [[nodiscard]] Judgement judge(const StepResult& result);
 
+  /// Why a step's numbers may come from a fault, so that it is worth doing again; empty if they are
+  /// good. Overflows of float16 are expected, and of bad steps in a row the first is done again.
+  [[nodiscard]] std::string doubt(const StepResult& result) const;
+
   /// The factor of the next step's loss: 1 but in float16.
   [[nodiscard]] double loss_scale() const { return scale_ ? scale_->value() : 1; }
 
@@ -67,6 +71,7 @@ public:
 private:
   [[nodiscard]] Judgement act(const std::string& action, std::string why);
   [[nodiscard]] Judgement overflow();
+  [[nodiscard]] std::string spike(const StepResult& result) const;
   [[nodiscard]] Judgement skip(std::string why, bool counts);
 
   Recipe::Guards options_;

@@ -5,6 +5,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/memory/caching_allocator.hpp"
+#include "core/mesh/hang_report.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/step/deterministic.hpp"
@@ -77,6 +78,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     }
     return folder.string();
   });
+  if (session.watch != nullptr) {
+    session.watch->leave_reports(hang_folder(folder_));
+  }
   saves_ = checkpoint_folder(recipe, folder_);
   session.allocate_gradients();
   weights_ = std::make_unique<Weights>(
@@ -389,6 +393,9 @@ TrainSummary Trainer::run() {
   try {
     without_nondeterminism([&] { steps(summary); });
   } catch (const CollectiveError& error) {
+    if (session_->watch != nullptr) {
+      session_->watch->failed(error.what());
+    }
     note({.kind = "failure", .text = error.what()});
     if (meeting_ != nullptr) {
       meeting_->end(); // a rank is lost: those that save do not wait for it

@@ -4,6 +4,7 @@
 
 #include "core/base/seconds.hpp"
 #include "core/checkpoint/background.hpp"
+#include "core/checkpoint/copies.hpp"
 #include "core/checkpoint/local_saves.hpp"
 #include "core/checkpoint/run_folder.hpp"
 #include "core/mesh/agree.hpp"
@@ -31,6 +32,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,7 +60,7 @@ private:
   void step();
   /// The host's weights and state are those of the last step.
   void fetch_weights() const;
-  [[noreturn]] void stop_at(const std::string& why);
+  [[noreturn]] void stop_at(const std::string& why, const std::string& hint = {});
   void rewind(const std::string& why);
   void open_log();
   [[nodiscard]] std::string samples_text() const;
@@ -106,7 +108,16 @@ private:
   }
 
   void compare_ranks(const PartTimes& times);
-  void compare_copies();
+  void compare_copies(std::span<const Batch> batches, const StepOptions& options);
+  [[nodiscard]] std::optional<DifferentCopies> copies_that_differ();
+  [[nodiscard]] std::string copies_again(std::span<const Batch> batches, StepOptions options);
+  void examine(
+      const std::string& why,
+      const StepResult& first,
+      const StepResult& again,
+      std::span<const Batch> batches,
+      const StepOptions& options
+  );
   void evaluate();
   void show_kept_weights();
   void open_saves();

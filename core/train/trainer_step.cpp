@@ -2,8 +2,8 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/checkpoint/copies.hpp"
 #include "core/memory/caching_allocator.hpp"
+#include "core/step/repeated_step.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
@@ -49,6 +49,8 @@ void Trainer::step() {
   passes.checking = options_.checking;
   passes.watch = watch_.get();
   passes.before = [&parts](const Instruction* instruction) { parts.begin(instruction); };
+  std::optional<StepResult> suspect; // numbers that are not believed until they come again
+  std::string doubt;
   const StepOptions options{
       .seed = seed,
       .clip = session.recipe.optimizer.clip_grad,
@@ -59,15 +61,26 @@ void Trainer::step() {
       .loss_scale = loss_scale,
       .count_zeros = session.recipe.log.num_zeros,
       .accept = [&](const StepResult& made) {
+        if (!suspect && device_step_ == nullptr && !(doubt = guards_.doubt(made)).empty()) {
+          suspect = made;
+          return false;
+        }
         judgement = guards_.judge(made);
         if (watch_ != nullptr && judgement.verdict == Verdict::update) {
           watch_->clear(); // what the update makes shows in the next step
         }
         return judgement.verdict == Verdict::update;
       }};
-  const StepResult result =
-      device_step_ != nullptr ? device_step_->run(batches, options)
-                              : train_step(passes, *weights_, *session.optimizer, batches, options);
+  const auto run = [&] {
+    return device_step_ != nullptr
+               ? device_step_->run(batches, options)
+               : train_step(passes, *weights_, *session.optimizer, batches, options);
+  };
+  StepResult result = run();
+  if (suspect) {
+    result = run();
+    examine(doubt, *suspect, result, batches, options);
+  }
   const std::string cause = judgement.why.empty()
                                 ? ""
                                 : "step " + std::to_string(number) + ": " + judgement.why +
@@ -120,22 +133,47 @@ void Trainer::step() {
   compare_ranks(times);
   const bool copied = session.mesh.world() > 1 && session.gradients->zero() < 3;
   if (copied && due(session.recipe.guards.compare_copies)) {
-    compare_copies();
+    compare_copies(batches, options);
+  }
+}
+
+/// Says what it is that a step's numbers were doubted for, now that it was done again; a rank that
+/// computes wrongly each time ends the run.
+void Trainer::examine(
+    const std::string& why,
+    const StepResult& first,
+    const StepResult& again,
+    std::span<const Batch> batches,
+    const StepOptions& options
+) {
+  Repetition found = compare_again(ranks_, first, again);
+  if (found.verdict == Repetition::Verdict::same) {
+    BatchLayout layout = session_->layout(next_sample());
+    layout.data_rank = (layout.data_rank + 1) % layout.data_ranks;
+    const auto next = load_batches(*session_->corpus, Split::train, next_sample(), layout);
+    found = exchange_microbatches(session_->passes(), ranks_, batches, next, options);
+  }
+  const std::string text =
+      "step " + std::to_string(progress_.step + 1) + ": " + why + "; done again: " + found.text;
+  log_->line(text);
+  note({.kind = "repeat", .text = text});
+  if (found.verdict == Repetition::Verdict::persistent) {
+    stop_at(text, "resume without that machine: its processor or its memory is at fault");
   }
 }
 
 /// Ends a run of which a rank holds other weights than those that should hold the same.
 /// Checkpoints since the last comparison may be wrong, and nothing more is saved.
-void Trainer::compare_copies() {
+void Trainer::compare_copies(std::span<const Batch> batches, const StepOptions& options) {
   session_->gradients->wait_for_all();
   fetch_weights();
-  const auto found =
-      different_copies(together(ranks_, [&] { return copy_sums(session_->model->parameters()); }));
+  const auto found = copies_that_differ();
   if (!found) {
     same_step_ = progress_.step;
     return;
   }
-  const std::string cause = "after step " + std::to_string(progress_.step) + " " + found->text();
+  const std::string cause = "after step " + std::to_string(progress_.step) + " " + found->text() +
+                            copies_again(batches, options);
   log_->line("stopped: " + cause);
   throw Error(
       cause,
@@ -144,6 +182,28 @@ void Trainer::compare_copies() {
           ": go on from a checkpoint that is no newer, on other machines than " +
           join(found->machines()),
       exit_code::numbers
+  );
+}
+
+/// Whether copies of weights differ again after the last step is done once more from weights that are
+/// the same: the end of a sentence. The run's weights are no good any more, and are not kept.
+std::string Trainer::copies_again(std::span<const Batch> batches, StepOptions options) {
+  if (device_step_ != nullptr || session_->mesh.size(MeshAxis::dp) == 1) {
+    return "";
+  }
+  share_state(*weights_, *session_->gradients);
+  options.accept = [](const StepResult&) { return true; };
+  (void)train_step(session_->passes(), *weights_, *session_->optimizer, batches, options);
+  session_->gradients->wait_for_all();
+  const auto again = copies_that_differ();
+  return again ? "; when the step was done again from the same weights, once more (persistent): " +
+                     again->text()
+               : "; when the step was done again from the same weights, all ranks came to the same "
+                 "bits: a fault of a moment (transient)";
+}
+
+std::optional<DifferentCopies> Trainer::copies_that_differ() {
+  return different_copies(together(ranks_, [&] { return copy_sums(session_->model->parameters()); })
   );
 }
 
@@ -266,7 +326,7 @@ void Trainer::rewind(const std::string& why) {
 }
 
 // Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
-void Trainer::stop_at(const std::string& cause) {
+void Trainer::stop_at(const std::string& cause, const std::string& hint) {
   settle_saves();
   std::string kept = saved_step_ > 0
                          ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
@@ -282,8 +342,11 @@ void Trainer::stop_at(const std::string& cause) {
   log_->line("stopped at " + cause);
   throw Error(
       cause + "; " + kept,
-      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " + samples_text() +
-          ", then resume; `guards` says what else may happen, --debug names the operation",
+      !hint.empty() ? hint
+                    : "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
+                          samples_text() +
+                          ", then resume; `guards` says what else may happen, --debug names the "
+                          "operation",
       exit_code::numbers
   );
 }

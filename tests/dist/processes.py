@@ -230,7 +230,8 @@ for settings, ranks, late, times in (("data=2", 2, 1, 2), ("tensor=2", 2, 0, 1),
     for _ in range(times):
         line = await_line(run, rf"warning: no progress for \d+ s: waiting for rank {late}{where}, which does not answer "
                                r"\(its process is stopped, or its machine cannot be reached\)"
-                               rf"(; ranks? [\d, and]+ on {host} waits? in {place})+; the run ends after comm.timeout, 60 s")
+                               rf"(; ranks? [\d, and]+ on {host} waits? in {place})+; stacks and last collectives: "
+                               r".*/hang; the run ends after comm.timeout, 60 s")
     os.kill(children[late], signal.SIGCONT)
     await_line(run, rf"warning: rank {late} is back after \d+ s")
     run.send_signal(signal.SIGTERM)

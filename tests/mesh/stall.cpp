@@ -102,6 +102,42 @@ TEST_CASE("ranks that wait for one another, and ranks that do not wait") {
   CHECK_FALSE(find_stall({waiting("tp:0,1", {1}, 5), busy("tp:0,1", 4)}, /*patience=*/13));
 }
 
+TEST_CASE("ranks that disagree: the one that is not where most are is named") {
+  const std::vector<int64_t> all{0, 1, 2};
+  auto odd = waiting("dp:0,1,2", all, 5);
+  odd.at.waits_in->sizes = {2};
+  const auto same_turn =
+      find_stall({waiting("dp:0,1,2", all, 5), odd, waiting("dp:0,1,2", all, 5)}, kPatience);
+  REQUIRE(same_turn);
+  CHECK(same_turn->late == std::vector<int64_t>{1});
+  CHECK(same_turn->text.starts_with("rank 1 on n1 is not where the others are: in different "
+                                    "collectives of dp:0,1,2, in turn 5 of each; ranks 0 and 2"));
+  const auto elsewhere = find_stall(
+      {waiting("world:0,1,2", all, 9), waiting("dp:0,1,2", all, 5), waiting("world:0,1,2", all, 9)},
+      kPatience
+  );
+  REQUIRE(elsewhere);
+  CHECK(elsewhere->late == std::vector<int64_t>{1});
+  CHECK(elsewhere->text.starts_with("rank 1 on n1 waits in another collective than most, so that "
+                                    "each waits for others; ranks 0 and 2 on n1 wait in "));
+}
+
+TEST_CASE("two ranks that disagree are both shown; rows of an all-to-all may differ") {
+  auto left = waiting("dp:0,1", {1}, 5), right = waiting("dp:0,1", {0}, 5);
+  right.at.waits_in->name = "all-gather";
+  const auto stall = find_stall({left, right}, kPatience);
+  REQUIRE(stall);
+  CHECK(stall->late.empty());
+  CHECK(stall->text.starts_with(
+      "the ranks are in different collectives of dp:0,1, in turn 5 of each; rank 0 on n1 waits in "
+  ));
+  left.at.waits_in->name = right.at.waits_in->name = "all-to-all";
+  right.at.waits_in->sizes = {2, 8};
+  const auto rows = find_stall({left, right}, kPatience);
+  REQUIRE(rows);
+  CHECK(rows->text.starts_with("the ranks wait for one another; "));
+}
+
 TEST_CASE("nothing is said of a rank that was not asked") {
   const auto stall = find_stall({waiting("tp:0,1", {1}, 5), {}}, kPatience);
   REQUIRE(stall);

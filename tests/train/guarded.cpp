@@ -3,11 +3,14 @@
 #include "core/checkpoint/copies.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/step/repeated_step.hpp"
+#include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"
 #include "runs.hpp"
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -420,14 +423,17 @@ namespace {
 /// The rank of this thread.
 thread_local int64_t t_rank = 0;
 
-/// Plain descent, whose third update flips a bit of one weight of rank 1.
+/// Plain descent, whose third update, or each, flips a bit of one weight of rank 1.
 class Flips : public mh::Optimizer {
 public:
-  struct Config {};
+  struct Config {
+    bool each = false;
+  };
 
-  static void fields(mh::Fields<Config>&) {}
+  static void fields(mh::Fields<Config>& f) { f.add("each", &Config::each, "each update"); }
 
-  Flips(const Config&, const Args&) {}
+  Flips(const Config& config, const Args&)
+      : config_(config) {}
 
   [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {}; }
 
@@ -435,11 +441,14 @@ public:
     for (mh::UpdateItem& item : items) {
       item.weight.sub_(item.gradient, update.lr.read() * update.gradient_scale.read());
     }
-    if (t_rank == 1 && update.step.read() == 3) {
+    if (t_rank == 1 && (config_.each || update.step.read() == 3)) {
       auto* bits = reinterpret_cast<uint32_t*>(items[2].weight.mutable_data_ptr<float>());
       bits[0] ^= 1U << 20U;
     }
   }
+
+private:
+  Config config_;
 };
 
 /// The last error of a run on ranks that are threads.
@@ -478,10 +487,20 @@ TEST_CASE("a rank whose copy of a weight has another bit is named") {
   CHECK(said.starts_with("after step 4 "));
   CHECK(said.find("rank 1 (host ") != std::string::npos);
   CHECK(
-      said.find("holds other bits than most; they were the same after step 2") != std::string::npos
+      said.find(
+          "holds other bits than most; when the step was done again from the same weights, all "
+          "ranks came to the same bits: a fault of a moment (transient); they were the same "
+          "after step 2"
+      ) != std::string::npos
   );
   CHECK(runs::fs::exists(runs::step_folder(folder / "b", 2)));
   CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "b", 4))); // which would hold them
+  recipe.optimizer.options = mh::Table{{"each", true}};
+  recipe.checkpoint.dir = folder / "c";
+  CHECK(
+      said_of_copies({.dp = 4}, recipe).find("from the same weights, once more (persistent): ") !=
+      std::string::npos
+  );
 }
 
 TEST_CASE("copies that differ are told by majority, and without one as they are") {
@@ -505,4 +524,162 @@ TEST_CASE("copies that differ are told by majority, and without one as they are"
       "among ranks 0 (host a), 1 (host b) no majority agrees"
   );
   CHECK_FALSE(mh::different_copies({"a\n00000002 y", "b\n00000002 y", "c"}).has_value());
+}
+
+namespace {
+
+/// A head in whose input the bits of an exponent stick on rank 1: from pass `from` on, `times` times.
+class StickingHead : public mh::Block {
+public:
+  static inline std::atomic<int> passes{0}, from{0}, times{0};
+
+  explicit StickingHead(std::unique_ptr<Block> head)
+      : head_(std::move(head)) {}
+
+  [[nodiscard]] mh::State forward(const mh::State& state, mh::StepContext& context) const override {
+    if (context.mesh().rank() != 1 || ++passes < from || passes >= from + times) {
+      return head_->forward(state, context);
+    }
+    const auto& hidden = state["hidden"];
+    at::Tensor stuck = hidden.value.detach().clone();
+    auto* bits = reinterpret_cast<uint32_t*>(stuck.mutable_data_ptr<float>());
+    bits[0] |= 0x7F800000U;
+    mh::State wrong = state;
+    wrong.set("hidden", hidden.value + (stuck - hidden.value.detach()), hidden.dims);
+    return head_->forward(wrong, context);
+  }
+
+private:
+  std::unique_ptr<Block> head_;
+};
+
+class Sticking : public mh::Decoder {
+public:
+  using Config = mh::DecoderConfig;
+
+  static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
+
+  using Decoder::Decoder;
+
+  [[nodiscard]] std::unique_ptr<mh::Block> head(mh::Builder& builder) const override {
+    return std::make_unique<StickingHead>(Decoder::head(builder));
+  }
+};
+
+std::string text_of(const runs::Lines& output) {
+  std::string text;
+  for (const auto& line : output.lines) {
+    text += line + "\n";
+  }
+  return text;
+}
+
+/// A run of ranks that are threads, on which bits of rank 1 stick; what rank 0 says, and the error.
+struct Stuck {
+  std::string said, error;
+};
+
+Stuck run_sticking(const mh::MeshShape& shape, const mh::Recipe& recipe, int from, int times) {
+  auto plugins = host();
+  mh::Registry registry(mh::PluginInfo{"org.example.sticking", "1", "", "", "", "", {}});
+  registry.add<Sticking>("sticking", "bits that stick");
+  plugins.registry().merge(std::move(registry));
+  StickingHead::passes = 0;
+  StickingHead::from = from;
+  StickingHead::times = times;
+  Stuck result;
+  try {
+    mh::run_ranks(shape, [&](const mh::Mesh& mesh) {
+      runs::Lines output;
+      try {
+        (void)mh::train(recipe, plugins, {.closing = false, .mesh = &mesh}, output);
+      } catch (...) {
+        if (mesh.rank() == 0) {
+          result.said = text_of(output);
+        }
+        throw;
+      }
+      if (mesh.rank() == 0) {
+        result.said = text_of(output);
+      }
+    });
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::numbers);
+    result.error = error.what();
+  }
+  return result;
+}
+
+} // namespace
+
+TEST_CASE(
+    "a step that is doubted is done again: faults of a moment heal, ranks that compute wrongly are named"
+) {
+  const runs::Folder folder;
+  auto recipe = recipe_of(folder / "sound", "none");
+  recipe.model.use = "sticking";
+  recipe.precision = "fp32";
+  recipe.parallel.strategies = {"data"};
+  recipe.batch.micro = 1;
+  recipe.checkpoint.interval = 1;
+  const auto sound = run_sticking({.dp = 4}, recipe, 0, 0);
+  CHECK(sound.error == "");
+  CHECK(sound.said.find("done again") == std::string::npos);
+
+  recipe.checkpoint.dir = folder / "once"; // in step 5: one pass a step
+  const auto once = run_sticking({.dp = 4}, recipe, 5, 1);
+  CAPTURE(once.said);
+  CHECK(once.error == "");
+  CHECK(once.said.find("step 5: the ") != std::string::npos);
+  CHECK(
+      once.said.find("a fault of a moment (transient) in the forward pass of rank 1 (host ") !=
+      std::string::npos
+  );
+  CHECK(runs::tensors(folder / "once", 12) == runs::tensors(folder / "sound", 12));
+
+  for (const int64_t copies : {4, 2}) {
+    recipe.checkpoint.dir = folder / ("always " + std::to_string(copies));
+    const auto always = run_sticking({.dp = copies}, recipe, copies == 4 ? 5 : 9, 1 << 20);
+    CAPTURE(always.error);
+    CHECK(always.error.find("step 5: the ") == 0);
+    CHECK(always.error.find("the same numbers again, and rank 1 (host ") != std::string::npos);
+    CHECK(always.error.find("each time (persistent)") != std::string::npos);
+    CHECK(always.error.find("the state before it is saved") != std::string::npos);
+    CHECK(runs::tensors(recipe.checkpoint.dir, 4).size() > 0);
+  }
+
+  auto data = recipe_of(folder / "data", "nan"); // whose samples 16 to 19 no rank can compute
+  data.precision = "fp32";
+  data.parallel.strategies = {"data"};
+  data.batch.micro = 1;
+  data.guards.nan = "skip";
+  const auto correct = run_sticking({.dp = 4}, data, 0, 0);
+  CHECK(correct.error == "");
+  CHECK(
+      correct.said.find("step 5: the lm loss is nan; done again: the same numbers again, on other "
+                        "ranks, too (correct)") != std::string::npos
+  );
+  CHECK(
+      correct.said.find("skipped step 5: the lm loss is nan; samples 16 to 19") != std::string::npos
+  );
+}
+
+TEST_CASE("ranks that compute otherwise are told by their neighbours' numbers") {
+  const auto rank = [](int64_t copy, double own, double next) {
+    return mh::ExchangedNumbers{"h", copy, "0.", {own, own * own}, {next, next * next}};
+  };
+  using Verdict = mh::Repetition::Verdict;
+  const auto same = mh::compare_exchanged({rank(0, 1, 2), rank(1, 2, 3), rank(2, 3, 1)});
+  CHECK(same.verdict == Verdict::correct);
+  // copy 1 computes too much, of its own samples and of those of copy 2
+  const auto one = mh::compare_exchanged({rank(0, 1, 2), rank(1, 9, 9), rank(2, 3, 1)});
+  CHECK(one.verdict == Verdict::persistent);
+  CHECK(one.ranks == std::vector<int64_t>{1});
+  const auto two = mh::compare_exchanged({rank(0, NAN, INFINITY), rank(1, 2, 1)});
+  CHECK(two.ranks == std::vector<int64_t>{0}); // the copy whose numbers are no numbers
+  const auto both = mh::compare_exchanged({rank(0, 9, 2), rank(1, 8, 1)});
+  CHECK(both.ranks == std::vector<int64_t>{0, 1}); // each has too much once: either may be
+  CHECK(mh::are_apart(1, 1.02));
+  CHECK_FALSE(mh::are_apart(1, 1.001));
+  CHECK_FALSE(mh::are_apart(NAN, INFINITY)); // neither is a number
 }

@@ -7,7 +7,7 @@
 #include "core/memory/caching_allocator.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/records/robust_z.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 

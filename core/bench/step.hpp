@@ -2,9 +2,9 @@
 /// The benchmarks that take a recipe: whole training steps, and the data alone.
 
 #include "core/bench/bench.hpp"
+#include "core/session/session.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/weights.hpp"
-#include "core/train/session.hpp"
 #include "megahost/recipe.hpp"
 
 #include <nlohmann/json.hpp>

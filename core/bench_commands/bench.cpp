@@ -11,8 +11,8 @@
 #include "core/mesh/spawn.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/options/read.hpp"
+#include "core/session/session.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -16,8 +16,8 @@
 #include "core/options/read.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/load.hpp"
+#include "core/session/run_tokenizer.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 #include "megahost/tokenizer.hpp"
 

@@ -2,8 +2,8 @@
 /// A run's checkpoint of what another program saved: weights, and moments where they are there.
 
 #include "core/checkpoint/outlined.hpp"
+#include "core/session/session.hpp"
 #include "core/train/given_weights.hpp"
-#include "core/train/session.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -16,9 +16,9 @@
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/session/run_tokenizer.hpp"
 #include "core/storage/copy_object.hpp"
 #include "core/storage/step_folder.hpp"
-#include "core/train/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -8,7 +8,7 @@
 #include "core/plugin/crash.hpp"
 #include "core/plugin_commands/commands.hpp"
 #include "core/recipe_commands/commands.hpp"
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>

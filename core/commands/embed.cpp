@@ -10,8 +10,8 @@
 #include "core/draw/terminal.hpp"
 #include "core/encoders/search_index.hpp"
 #include "core/formats/json.hpp"
+#include "core/session/evaluate.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/evaluate.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -8,8 +8,8 @@
 #include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/records/run_log.hpp"
+#include "core/session/evaluate.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/evaluate.hpp"
 #include "core/train/given_weights.hpp"
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/train/generate.hpp"
+#include "core/session/generate.hpp"
 
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"

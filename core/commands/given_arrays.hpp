@@ -1,7 +1,7 @@
 #pragma once
 /// A corpus's arrays in a JSON file: samples for models that read more than tokens.
 
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 
 #include <nlohmann/json.hpp>
 

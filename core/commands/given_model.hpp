@@ -4,8 +4,8 @@
 
 #include "core/cli/invocation.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/session/session.hpp"
 #include "core/train/given_weights.hpp"
-#include "core/train/session.hpp"
 #include "megahost/host.hpp"
 
 #include <memory>

@@ -3,8 +3,8 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/session/session.hpp"
 #include "core/train/layout_settings.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

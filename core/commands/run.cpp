@@ -20,8 +20,8 @@
 #include "core/records/journal.hpp"
 #include "core/runs/run_copy.hpp"
 #include "core/runs/train_job.hpp"
+#include "core/session/session.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/session.hpp"
 #include "core/train/train.hpp"
 #include "megahost/error.hpp"
 

@@ -7,7 +7,7 @@
 #include "core/conformance/tests.hpp"
 #include "core/recipe/tried.hpp"
 #include "core/schema/sections.hpp"
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/host.hpp"
 

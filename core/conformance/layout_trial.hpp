@@ -3,7 +3,7 @@
 /// is compared with the same on one rank.
 
 #include "core/mesh/threads.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 
 #include <ATen/core/Tensor.h>
 

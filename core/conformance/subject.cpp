@@ -9,9 +9,9 @@
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/handed_files.hpp"
 #include "core/schema/sections.hpp"
+#include "core/session/session.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/storage/temporary_folder.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

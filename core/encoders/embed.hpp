@@ -1,7 +1,7 @@
 #pragma once
 /// Embeddings of queries and contexts by a retriever.
 
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/sample.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 #include "core/encoders/fill_mask.hpp"
 
-#include "core/train/generate.hpp"
+#include "core/session/generate.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>

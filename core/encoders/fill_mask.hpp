@@ -1,7 +1,7 @@
 #pragma once
 /// Hidden tokens of a text, as a model guesses them that reads in both directions (BERT).
 
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/tokenizer.hpp"
 
 #include <cstdint>

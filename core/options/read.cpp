@@ -16,8 +16,8 @@
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/schema/sections.hpp"
-#include "core/train/named_tokenizer.hpp"
-#include "core/train/run_tokenizer.hpp"
+#include "core/session/named_tokenizer.hpp"
+#include "core/session/run_tokenizer.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -6,7 +6,7 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/tried.hpp"
 #include "core/schema/sections.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>

@@ -1,7 +1,7 @@
 #include "core/plan/short_stages.hpp"
 
 #include "core/mesh/layout.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
 

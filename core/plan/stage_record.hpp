@@ -7,9 +7,9 @@
 /// any number takes, in any order: see compose.hpp.
 
 #include "core/plan/recorder.hpp"
+#include "core/session/session.hpp"
 #include "core/step/pipeline.hpp"
 #include "core/step/stages.hpp"
-#include "core/train/session.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/mesh.hpp"

@@ -1,7 +1,7 @@
 #include "core/program/runner.hpp"
 
 #include "core/program/step_program.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/error.hpp"
 #include "megahost/program_device.hpp"
 

@@ -6,8 +6,8 @@
 #include "core/program/recorder.hpp"
 #include "core/program/stablehlo/module.hpp"
 #include "core/program/stablehlo/writer.hpp"
+#include "core/session/session.hpp"
 #include "core/step/sample_arrays.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>

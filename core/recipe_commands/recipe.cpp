@@ -1,5 +1,5 @@
 #include "core/recipe_commands/commands.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 
 #include <cstdio>
 

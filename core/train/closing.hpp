@@ -2,7 +2,7 @@
 /// The end of a run: its curve, a few words from the model, and what to try next.
 
 #include "core/records/run_log.hpp"
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "core/train/train.hpp"
 
 #include <filesystem>

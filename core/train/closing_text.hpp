@@ -1,8 +1,8 @@
 #pragma once
 /// Text that a model writes at the end of a run, to show what it has learned.
 
-#include "core/train/generate.hpp"
-#include "core/train/session.hpp"
+#include "core/session/generate.hpp"
+#include "core/session/session.hpp"
 
 #include <cstdint>
 #include <optional>

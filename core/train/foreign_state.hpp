@@ -3,9 +3,9 @@
 /// and the samples; and the tensors of ours that it fills.
 
 #include "core/checkpoint/mapped_slices.hpp"
+#include "core/session/session.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
 
 #include <deque>

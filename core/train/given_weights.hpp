@@ -6,8 +6,8 @@
 #include "core/checkpoint/mapped_slices.hpp"
 #include "core/checkpoint/tensor_match.hpp"
 #include "core/checkpoint/tensors.hpp"
+#include "core/session/session.hpp"
 #include "core/step/weights.hpp"
-#include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"
 

@@ -2,8 +2,8 @@
 /// Whether a run may go on with a checkpoint: what decides its numbers must be the same.
 
 #include "core/recipe/changes.hpp"
+#include "core/session/session.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/session.hpp"
 #include "megahost/host.hpp"
 
 #include <map>

@@ -1,8 +1,8 @@
 #pragma once
 /// The description of a run before its first step.
 
+#include "core/session/session.hpp"
 #include "core/step/weights.hpp"
-#include "core/train/session.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -6,7 +6,7 @@
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"
 #include "core/schema/sections.hpp"
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 

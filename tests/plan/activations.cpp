@@ -6,7 +6,7 @@
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 #include "megahost/host.hpp"
 #include "megahost/strategy.hpp"
 

@@ -4,8 +4,8 @@
 
 #include "core/mesh/threads.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/session/session.hpp"
 #include "core/step/step.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -36,7 +36,7 @@ ALLOWED = {
     "core/decoder/mixture_config.cpp": {"sequence": "a loss on each sample, which balances experts"},
     "core/include/megahost/recipe.hpp": {"cpu byte native": "what a recipe made by hand starts from"},
     "core/schema/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
-    "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
+    "core/session/devices.cpp": {"cpu cuda": "the core's own devices register here"},
     "core/foreign/built_in.cpp": {"native huggingface dcp torch_save torch_dist mp_rank xser": "the core's own checkpoint formats register here"},
     "core/foreign/dcp.hpp": {"dcp": "the folder of a run's steps in that format"},
     "core/checkpoint_commands/export.cpp": {"dcp torch_dist xser": "the other formats that checkpoints are exported to"},
@@ -89,7 +89,7 @@ IN_SENTENCES = {
     "core/kernels/update.cpp": {"adam sgd": "rules of the update's operator"},
     "core/mesh/nccl.cpp": {"cpu": "a way out where NCCL is not built in"},
     "core/schema/sections.cpp": {"cpu cuda": "the devices of the core, in the help of `device`"},
-    "core/train/devices.cpp": {"cpu cuda": "the core's own devices are here"},
+    "core/session/devices.cpp": {"cpu cuda": "the core's own devices are here"},
     "core/plugin/open.cpp": {"moe": "an example of an id"},
     "core/step/stages.cpp": {"virtual_stages pipeline_layout": "keys by which the pipeline's mechanisms are set"},
 }
@@ -103,7 +103,7 @@ def names():
         found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', text))
         if file.name == "keys.hpp":
             found.update(re.findall(r'f\.add\(\s*"([^"]+)"', text))
-    for own in ("core/train/devices.cpp", "core/foreign/built_in.cpp"):
+    for own in ("core/session/devices.cpp", "core/foreign/built_in.cpp"):
         found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', (ROOT / own).read_text()))
     return found
 

@@ -2,8 +2,8 @@
 // and optimizer state after three of them.
 
 #include "core/program/step_program.hpp"
+#include "core/session/session.hpp"
 #include "core/step/sample_arrays.hpp"
-#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 #include "xla_cpu.hpp"

@@ -1,10 +1,10 @@
 // Generation: how tokens are drawn, that a cache changes none, and that text comes in whole
 // characters.
 
-#include "core/train/generate.hpp"
+#include "core/session/generate.hpp"
 
 #include "core/base/text.hpp"
-#include "core/train/devices.hpp"
+#include "core/session/devices.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/decoder.hpp"
 

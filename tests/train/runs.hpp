@@ -1,7 +1,7 @@
 #pragma once
 /// Small runs of the real trainer with the real plugins.
 
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 #include "core/train/train.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"

@@ -2,7 +2,7 @@
 /// Tokens from a model: one forward pass for each, over a cache of keys and values where the model
 /// fills one.
 
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
-#include "core/train/built_in.hpp"
+#include "core/session/built_in.hpp"
 
 #include "core/foreign/built_in.hpp"
-#include "core/train/devices.hpp"
+#include "core/session/devices.hpp"
 
 namespace mh {
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Evaluation during and after training.
 
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 
 #include <cstdint>
 #include <functional>

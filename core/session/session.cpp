@@ -1,4 +1,4 @@
-#include "core/train/session.hpp"
+#include "core/session/session.hpp"
 
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
@@ -6,8 +6,8 @@
 #include "core/mesh/rank_reports.hpp"
 #include "core/model/outline.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/session/named_tokenizer.hpp"
 #include "core/step/sample_arrays.hpp"
-#include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/train/devices.hpp"
+#include "core/session/devices.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/cuda/library.hpp"

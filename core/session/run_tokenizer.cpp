@@ -1,4 +1,4 @@
-#include "core/train/run_tokenizer.hpp"
+#include "core/session/run_tokenizer.hpp"
 
 #include "core/base/text.hpp"
 #include "core/storage/file_system.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/evaluate.hpp"
+#include "core/session/evaluate.hpp"
 
 #include "core/base/number_text.hpp"
 #include "megahost/error.hpp"

@@ -87,7 +87,7 @@ struct Head {
 struct Tokens {
   at::Tensor x, labels, weights; // [tokens, embed], [tokens], [tokens]: 0 where there is no loss
 
-  /// Those at `rows`, if they are defined.
+  /// The tokens at `rows`, if these are defined.
   [[nodiscard]] Tokens at_rows(const at::Tensor& rows) const {
     if (!rows.defined()) {
       return *this;

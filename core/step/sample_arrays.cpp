@@ -25,7 +25,7 @@ std::string array_words(const ArraySpec& spec) {
   return array_words(spec.type, static_cast<size_t>(spec.length));
 }
 
-/// As many ones as `share` says, spread evenly over zeros.
+/// Ones, as many as `share` says, spread evenly over zeros.
 std::vector<float> spread_ones(size_t length, double share) {
   std::vector<float> values(length);
   for (size_t i = 0; i < length; ++i) {

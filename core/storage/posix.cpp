@@ -113,8 +113,8 @@ public:
   }
 
 private:
-  static constexpr size_t kAlignment = 4096; // of memory, offset and length; enough for every disk
-  static constexpr size_t kBlock = 4 << 20;  // a disk is busy for long beside one call
+  static constexpr size_t kAlignment = 4096; // bytes; of memory, offset and length
+  static constexpr size_t kBlock = 4 << 20;  // bytes of a call
 
   /// Not every file system has it, and none needs it.
   void set_direct(bool direct) {

@@ -1,4 +1,4 @@
-"""What tests of launchers start: a recipe of a small model, and a machine on which plans are made."""
+"""The recipe of a small model that tests of launchers start, and the machine that plans are made for."""
 
 
 def write_recipe(path, *lines):

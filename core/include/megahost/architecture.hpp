@@ -115,7 +115,7 @@ public:
 
   /// The mapping to the tensors of a state_dict of megatron-core's GPTModel, BertModel, T5Model or
   /// MambaModel (of its own layers, not Transformer Engine's, on one rank); empty if it is no such
-  /// model. What a mixer joins is there in parts, as `torch_dist` has it:
+  /// model. Tensors that a mixer joins are there in parts, as `torch_dist` has them:
   /// "mixer.in_proj.weight.z". Formats that join, stack or rename tensors do so by themselves.
   [[nodiscard]] virtual std::vector<HfTensor> megatron() const { return {}; }
 

@@ -38,7 +38,7 @@ struct ArraySpec {
   std::string sequence{};
   /// An int64 array has numbers from 0 to below this; 0: not said, for ids the vocabulary's size.
   int64_t below = 0;
-  /// Of a float32 array that masks losses: about which share of its elements is not 0. Below 1 the
+  /// About which share of the elements is not 0, for a float32 array that masks losses. Below 1 the
   /// vocabulary's scores are computed for those tokens alone, and plans count on this share.
   double share = 1;
 };

@@ -492,12 +492,18 @@ public:
     require_same_recipe();
   }
 
-  void load() {
+  /// `has_older`: there is another one, which is loaded if this one is damaged.
+  void load(bool has_older = false) {
     in_plugin(format_, "read", [&] {
       if (wanted_.later) { // what is real already is compared
         MappedSlices real = filling_.boxes;
         std::erase_if(real.slices, [](const Slice& one) { return one.local.is_meta(); });
         saved_->read(real.slices);
+        if (const auto damages =
+                has_older ? saved_->verify([](uint64_t) {}).damages : std::vector<std::string>();
+            !damages.empty()) {
+          throw Error(damages.front(), "", exit_code::data);
+        }
         return;
       }
       say_load(*saved_, filling_.boxes, ranks_);
@@ -777,16 +783,16 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
         exit_code::data
     );
   }
+  const auto candidates = wanted.step ? std::vector{*wanted.step} : *steps;
   const LoadAttempt attempt{
       .open = [&](int64_t step) { loading.open(step); },
       .judge = [&] { loading.judge(); },
-      .load = [&] { loading.load(); }};
+      .load = [&] { loading.load(candidates.size() > 1); }};
   const auto say = [&ranks](const std::string& sentence) {
     if (ranks.rank == 0) {
       warn(sentence);
     }
   };
-  const auto candidates = wanted.step ? std::vector{*wanted.step} : *steps;
   const auto step = load_newest(place, candidates, attempt, say, ranks);
   if (!step) {
     throw Error(

@@ -226,13 +226,21 @@ void Checkpoint::load(std::span<const Slice> slices, OtherDtype other) {
     for (const auto& [offset, one] : in_order) {
       const auto& [info, place] = one;
       const auto& [tensor, chunk] = place;
-      const at::Tensor read = file.read(*info);
+      const auto& users = chunks->second.at(place);
+      const auto part_of = [](const Need& need) {
+        return Box{need.slice->offset, need.slice->local.sizes().vec()}.cut(
+            need.slice->local, need.box
+        );
+      };
+      const at::Tensor only = users.size() == 1 ? part_of(users.front()) : at::Tensor();
+      const at::Tensor read = file.read(*info, only);
       if (crc32c(bytes_of(read)) != chunk->crc32c) {
         refuse(file.path(), of(tensor->name) + kChanged);
       }
-      for (const auto& [slice, box] : chunks->second.at(place)) {
-        const Box own{slice->offset, slice->local.sizes().vec()};
-        own.cut(slice->local, box).copy_(Box{chunk->offset, chunk->shape}.cut(read, box));
+      for (const Need& need : users) {
+        if (!read.is_same(only)) {
+          part_of(need).copy_(Box{chunk->offset, chunk->shape}.cut(read, need.box));
+        }
       }
     }
   }

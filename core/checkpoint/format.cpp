@@ -140,11 +140,17 @@ std::vector<std::string> unused_tensors(
   return names;
 }
 
-std::vector<uint64_t> largest_boxes(const CheckpointReader& saved) {
+std::vector<uint64_t>
+bytes_to_read(const CheckpointReader& saved, std::optional<at::ScalarType> dtype) {
   std::vector<uint64_t> largest(saved.tensors().size());
   for (const StoredBox& box : saved.boxes()) {
-    uint64_t& bytes = largest[box.tensor];
-    bytes = std::max(bytes, value_bytes(saved.tensors()[box.tensor].dtype, box.shape));
+    const CheckpointTensor& tensor = saved.tensors()[box.tensor];
+    const bool is_cast =
+        at::isFloatingType(tensor.dtype) && tensor.dtype != dtype.value_or(tensor.dtype);
+    if (is_cast || box.shape != tensor.shape) {
+      uint64_t& bytes = largest[box.tensor];
+      bytes = std::max(bytes, value_bytes(tensor.dtype, box.shape));
+    }
   }
   return largest;
 }

@@ -39,9 +39,11 @@ const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& 
     const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks = {}
 );
 
-/// Bytes of the largest box that each of the tensors is stored in: a reader may have one of them in
-/// memory next to what it fills. By index, as `CheckpointReader::tensors`.
-[[nodiscard]] std::vector<uint64_t> largest_boxes(const CheckpointReader& saved);
+/// Bytes that a reader may have in memory next to each tensor that it fills: the largest of the boxes
+/// that it is stored in. One that is stored as a whole is read straight into it, unless it is of
+/// floats and to have another dtype than it was saved in. By index, as `CheckpointReader::tensors`.
+[[nodiscard]] std::vector<uint64_t>
+bytes_to_read(const CheckpointReader& saved, std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// A whole global tensor on the CPU.
 [[nodiscard]] at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name);

@@ -206,7 +206,10 @@ void HfFolder::read(std::span<const Slice> slices) {
       slice.local.copy_(file->read(info));
       continue;
     }
-    at::Tensor rows = file->rows(info, slice.offset[0], slice.local.size(0));
+    at::Tensor rows = file->rows(info, slice.offset[0], slice.local.size(0), slice.local);
+    if (rows.is_same(slice.local)) {
+      continue;
+    }
     for (size_t d = 1; d < slice.offset.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);
       rows = rows.narrow(dim, slice.offset[d], slice.local.size(dim));

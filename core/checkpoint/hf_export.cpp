@@ -92,7 +92,7 @@ public:
   /// Bytes of tensors in memory at a time if theirs are asked for in the order of their names: those
   /// that are kept, those that one of theirs is made of, and what reading or making it takes besides.
   [[nodiscard]] uint64_t at_once() const {
-    const std::vector<uint64_t> boxes = largest_boxes(saved_);
+    const std::vector<uint64_t> boxes = bytes_to_read(saved_, dtype_);
     std::map<std::string, int64_t> uses = uses_;
     std::map<std::string, uint64_t> kept;
     uint64_t most = 0, held = 0;

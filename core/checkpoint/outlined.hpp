@@ -14,7 +14,7 @@ namespace mh {
 
 struct OutlinedTensors {
   std::vector<TensorOutline> outlines;
-  /// Values of a name, on any device and in any strides.
+  /// Values of a name, on any device and in any strides, good until the next are asked for.
   std::function<at::Tensor(const std::string& name)> value;
   uint64_t at_once = 0;                ///< bytes of tensors that are in memory at a time, at most
   uint64_t file_bytes = 5'000'000'000; ///< bytes of tensors in a file at most, unless one has more

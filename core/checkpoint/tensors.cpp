@@ -94,6 +94,13 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
+at::Tensor
+tensor_to_fill(const at::Tensor& into, at::ScalarType dtype, const std::vector<int64_t>& shape) {
+  const bool fits = into.defined() && into.is_cpu() && into.is_contiguous() &&
+                    into.scalar_type() == dtype && into.sizes() == at::IntArrayRef(shape);
+  return fits ? into : at::empty(shape, at::TensorOptions(dtype));
+}
+
 WrittenTensors write_outlined(
     Storage& storage,
     const Path& path,
@@ -159,18 +166,20 @@ TensorFile::TensorFile(std::unique_ptr<ReadFile> file, const Path& path)
           path.string()
       )) {}
 
-at::Tensor TensorFile::read(const TensorInfo& info) const {
-  const at::Tensor tensor = at::empty(info.shape, at::TensorOptions(scalar_type(info.dtype)));
+at::Tensor TensorFile::read(const TensorInfo& info, const at::Tensor& into) const {
+  const at::Tensor tensor = tensor_to_fill(into, scalar_type(info.dtype), info.shape);
   read_exactly(*file_, info.offset, bytes_of(tensor), path_);
   return tensor;
 }
 
-at::Tensor TensorFile::rows(const TensorInfo& info, int64_t begin, int64_t count) const {
+at::Tensor TensorFile::rows(
+    const TensorInfo& info, int64_t begin, int64_t count, const at::Tensor& into
+) const {
   std::vector<int64_t> shape = info.shape;
   MH_ASSERT(!shape.empty() && begin + count <= shape[0], "rows that a tensor does not have");
   const uint64_t row_bytes = info.bytes / static_cast<uint64_t>(std::max<int64_t>(1, shape[0]));
   shape[0] = count;
-  const at::Tensor tensor = at::empty(shape, at::TensorOptions(scalar_type(info.dtype)));
+  const at::Tensor tensor = tensor_to_fill(into, scalar_type(info.dtype), shape);
   const uint64_t at = info.offset + static_cast<uint64_t>(begin) * row_bytes;
   read_exactly(*file_, at, bytes_of(tensor), path_);
   return tensor;

@@ -68,10 +68,11 @@ public:
 
   [[nodiscard]] const Path& path() const { return path_; }
 
-  /// A copy of one of the header's tensors on the CPU.
-  [[nodiscard]] at::Tensor read(const TensorInfo& info) const;
-  /// A copy of the entries begin, begin + 1, ... of its first dimension.
-  [[nodiscard]] at::Tensor rows(const TensorInfo& info, int64_t begin, int64_t count) const;
+  /// A copy of one of the header's tensors on the CPU: `into`, where that can take it.
+  [[nodiscard]] at::Tensor read(const TensorInfo& info, const at::Tensor& into = {}) const;
+  /// The same, of the entries begin, begin + 1, ... of its first dimension.
+  [[nodiscard]] at::Tensor
+  rows(const TensorInfo& info, int64_t begin, int64_t count, const at::Tensor& into = {}) const;
   /// Its bytes, a few MiB at a time.
   void
   visit(const TensorInfo& info, const std::function<void(std::span<const std::byte>)>& block) const;
@@ -84,6 +85,11 @@ private:
 
 /// The tensors of a safetensors file, on the CPU.
 [[nodiscard]] std::map<std::string, at::Tensor> read_tensors(Storage& storage, const Path& path);
+
+/// `into`, if the bytes of such a tensor can be read straight into it: one of this dtype and shape,
+/// contiguous on the CPU; else a new one.
+[[nodiscard]] at::Tensor
+tensor_to_fill(const at::Tensor& into, at::ScalarType dtype, const std::vector<int64_t>& shape);
 
 /// The bytes of a contiguous CPU tensor.
 [[nodiscard]] std::span<std::byte> bytes_of(const at::Tensor& tensor);

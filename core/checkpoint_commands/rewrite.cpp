@@ -22,6 +22,7 @@
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
@@ -39,11 +40,37 @@ namespace {
 constexpr const char* kRunRecipe = "recipe.toml";
 constexpr uint64_t kLongestRecipe = 64 << 20;
 
+/// A checkpoint's tensors, one after the other in the same memory.
+class InOnePlace {
+public:
+  explicit InOnePlace(CheckpointReader& saved)
+      : saved_(saved) {}
+
+  /// Good until the next is asked for.
+  [[nodiscard]] at::Tensor operator()(const std::string& name) {
+    const CheckpointTensor* tensor = saved_.find(name);
+    MH_ASSERT(tensor != nullptr, "a tensor that the checkpoint has not");
+    const auto bytes = static_cast<int64_t>(tensor_bytes(*tensor));
+    if (!memory_.defined() || memory_.numel() < bytes) {
+      memory_.reset(); // before there is more
+      memory_ = at::empty({bytes}, at::kByte);
+    }
+    at::Tensor value = memory_.narrow(0, 0, bytes).view(tensor->dtype).view(tensor->shape);
+    const Slice whole{name, tensor->shape, std::vector<int64_t>(tensor->shape.size()), value};
+    saved_.read({&whole, 1});
+    return value;
+  }
+
+private:
+  CheckpointReader& saved_;
+  at::Tensor memory_;
+};
+
 /// The tensors of a checkpoint, read when they are written.
 OutlinedTensors
 outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarType> dtype) {
   OutlinedTensors tensors;
-  const std::vector<uint64_t> boxes = largest_boxes(saved);
+  const std::vector<uint64_t> boxes = bytes_to_read(saved);
   for (size_t i = 0; i < boxes.size(); ++i) {
     const CheckpointTensor& tensor = saved.tensors()[i];
     if (tensor.is_weight || !weights_only) {
@@ -54,8 +81,8 @@ outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarTyp
       tensors.at_once = std::max(tensors.at_once, tensor_bytes(tensor) + std::max(boxes[i], cast));
     }
   }
-  tensors.value = [&saved, dtype](const std::string& name) {
-    const at::Tensor value = whole_tensor(saved, name);
+  tensors.value = [&saved, dtype, read = InOnePlace(saved)](const std::string& name) mutable {
+    const at::Tensor value = read(name);
     return dtype && saved.find(name)->is_weight && value.is_floating_point() ? value.to(*dtype)
                                                                              : value;
   };

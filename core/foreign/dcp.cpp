@@ -143,14 +143,21 @@ void DcpFolder::read(std::span<const Slice> slices) {
         end = std::max(end, first + need.box.shape[0]);
       }
     }
-    const at::Tensor rows = torch_rows(file, tensor, begin, end - begin);
+    const auto part_of = [](const Need& need) {
+      return Box{need.slice->offset, need.slice->local.sizes().vec()}.cut(
+          need.slice->local, need.box
+      );
+    };
+    const at::Tensor only = one.needs.size() == 1 ? part_of(one.needs.front()) : at::Tensor();
+    const at::Tensor rows = torch_rows(file, tensor, begin, end - begin, only);
+    if (rows.is_same(only)) {
+      continue;
+    }
     if (!origin.empty()) {
       origin[0] += begin;
     }
     for (const Need& need : one.needs) {
-      const Box own{need.slice->offset, need.slice->local.sizes().vec()};
-      own.cut(need.slice->local, need.box)
-          .copy_(Box{origin, rows.sizes().vec()}.cut(rows, need.box));
+      part_of(need).copy_(Box{origin, rows.sizes().vec()}.cut(rows, need.box));
     }
   }
 }

@@ -205,11 +205,18 @@ void TorchFolder::read(std::span<const Slice> slices) {
     const bool has_rows = !slice.offset.empty();
     const auto rows_of = [&](const TorchFile& file) {
       return torch_rows(
-          file, place.tensor, has_rows ? slice.offset[0] : 0, has_rows ? slice.local.size(0) : 1
+          file,
+          place.tensor,
+          has_rows ? slice.offset[0] : 0,
+          has_rows ? slice.local.size(0) : 1,
+          slice.local
       );
     };
     at::Tensor rows =
         place.apart.empty() ? rows_of(files_[place.file]) : rows_of(file_apart(place.apart));
+    if (rows.is_same(slice.local)) {
+      continue;
+    }
     for (size_t d = 1; d < slice.offset.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);
       rows = rows.narrow(dim, slice.offset[d], slice.local.size(dim));

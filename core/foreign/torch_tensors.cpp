@@ -37,8 +37,13 @@ TorchFile open_torch_file(
   );
 }
 
-at::Tensor
-torch_rows(const TorchFile& file, const TorchTensor& tensor, int64_t begin, int64_t count) {
+at::Tensor torch_rows(
+    const TorchFile& file,
+    const TorchTensor& tensor,
+    int64_t begin,
+    int64_t count,
+    const at::Tensor& into
+) {
   const auto options = at::TensorOptions(scalar_type(tensor.dtype));
   const auto size = static_cast<uint64_t>(dtype_bits(tensor.dtype)) / 8;
   const bool has_rows = !tensor.shape.empty();
@@ -63,7 +68,7 @@ torch_rows(const TorchFile& file, const TorchTensor& tensor, int64_t begin, int6
       }
       skipped = (shape.size() == 1 ? 1 : skipped) * static_cast<uint64_t>(begin);
     }
-    at::Tensor rows = at::empty(shape, options);
+    at::Tensor rows = tensor_to_fill(into, scalar_type(tensor.dtype), shape);
     file.read(tensor.offset + skipped * size, bytes_of(rows));
     check(bytes_of(rows));
     return rows;

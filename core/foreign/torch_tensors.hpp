@@ -22,12 +22,17 @@ namespace mh {
 );
 
 /// A copy of the entries begin, begin + 1, ... of a tensor's first dimension, or of one without
-/// dimensions. If the tensor lies in order no other byte is read; a storage that is read whole is
+/// dimensions: `into`, where that can take it. If the tensor lies in order no other byte is read; a storage that is read whole is
 /// compared with its checksum.
 ///
 /// Throws:  mh::Error (exit code 5) naming the file
-[[nodiscard]] at::Tensor
-torch_rows(const TorchFile& file, const TorchTensor& tensor, int64_t begin, int64_t count);
+[[nodiscard]] at::Tensor torch_rows(
+    const TorchFile& file,
+    const TorchTensor& tensor,
+    int64_t begin,
+    int64_t count,
+    const at::Tensor& into = {}
+);
 
 /// Writes a tensor, on any device and in any strides, as torch.save does.
 void put_torch_tensor(Storage& storage, const Path& path, const at::Tensor& value);

@@ -31,6 +31,14 @@ TEST_CASE("the instruction, the table and any division into parts agree") {
     const auto part = std::span(bytes).subspan(length % 9, length);
     CHECK(mh::crc32c(part) == mh::crc32c_portable(part));
   }
+  std::vector<std::byte> large(1'000'003);
+  for (std::byte& byte : large) {
+    byte = static_cast<std::byte>(random());
+  }
+  for (const size_t length : {(256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1'000'000}) {
+    const auto part = std::span(large).subspan(3, length); // which is summed up in thirds
+    CHECK(mh::crc32c(part, 77) == mh::crc32c_portable(part, 77));
+  }
   const uint32_t whole = mh::crc32c(bytes);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
     const auto all = std::span<const std::byte>(bytes);

@@ -77,13 +77,20 @@ def sentences(store):
             ("quota", (403, "QuotaExceeded"), "the quota is used up (QuotaExceeded)"),
             ("busy", "503", "answers 503 SlowDown, after 2 tries"),
             ("unknown", (501, "NotImplemented"), "the store does not know this request (NotImplemented)"),
+            ("long for this store", (400, "KeyTooLongError"), "the key is too long for the store"),
             ("other", (400, "Odd", "in two\nlines"), "answers 400 Odd: in two lines")):
         store.fault = lambda request: answer
         expect(name, store, sentence)
+    store.clock = 3600
+    expect("clock of the machine", store, "this machine's clock differs from the server's by -3600 seconds")
+    store.clock = 0
 
 
 def addresses(store, folder):
     allowed("bucket in the host", store, "--set", "storage.addressing=host")
+    store.verify = lambda request: verify(request, secure=True)
+    allowed("signatures without the bytes", store, "--set", "storage.sign_payload=never")
+    store.verify = verify
 
     def elsewhere(request):  # a bucket of another region
         verify(request, region="eu-west-2")
@@ -105,6 +112,8 @@ def addresses(store, folder):
     with Store(certificate=(f"{folder}/ca.pem", f"{folder}/key.pem")) as secure:
         allowed("certificates of a file", secure, AWS_CA_BUNDLE=f"{folder}/ca.pem")
         allowed("certificates of an option", secure, "--set", f"storage.ca_file={folder}/ca.pem")
+        secure.verify = verify
+        allowed("signatures of the bytes over TLS", secure, "--set", "storage.sign_payload=always", AWS_CA_BUNDLE=f"{folder}/ca.pem")
         expect("unknown certificate", secure, "storage.ca_file or AWS_CA_BUNDLE names the certificates that are trusted")
 
 

@@ -80,8 +80,8 @@ class Refused(Exception):
     """A request that a store would refuse: status and code."""
 
 
-def verify(request, secret=SECRET, token=TOKEN, service="s3", region=REGION, secure=False):
-    """The signature, as strictly as a store: what is sent is what is signed."""
+def verify(request, secret=SECRET, token=TOKEN, service="s3", region=REGION, secure=False, clock=0):
+    """The signature, as strictly as a store whose clock is ahead: what is sent is what is signed."""
     found = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([\w-]+)/(\w+)/aws4_request, ?SignedHeaders=([a-z0-9;-]+), ?Signature=([0-9a-f]{64})",
         request.headers.get("authorization", ""))
@@ -95,7 +95,7 @@ def verify(request, secret=SECRET, token=TOKEN, service="s3", region=REGION, sec
         raise Refused(403, "InvalidToken")
     when = request.headers["x-amz-date"]
     moment = datetime.datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.timezone.utc)
-    if abs((datetime.datetime.now(datetime.timezone.utc) - moment).total_seconds()) > 900:
+    if abs(time.time() + clock - moment.timestamp()) > 900:
         raise Refused(403, "RequestTimeTooSkewed")
     must = {name for name in request.headers if name.startswith("x-amz-")} | {"host"}
     must |= {"range", "if-match", "if-none-match", "content-type"} & set(request.headers)
@@ -132,6 +132,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string((timestamp or time.time()) + self.server.store.clock)
 
     def reply(self, status, body, headers=(), cut=False):
         self.send_response(status)
@@ -194,7 +197,8 @@ class Store:
     def __init__(self, buckets=("bucket",), certificate=None):
         self.port, self.buckets, self.certificate = free_port(), buckets, certificate
         self.lock = threading.Lock()
-        self.verify = lambda request: verify(request, secure=certificate is not None)
+        self.verify = lambda request: verify(request, secure=certificate is not None, clock=self.clock)
+        self.clock = 0  # how many seconds it is ahead
         self.reset()
 
     def reset(self):
@@ -282,10 +286,20 @@ class Gateway(Store):
         if not shutil.which("radosgw"):
             print("there is no RADOS gateway: apt-get install ceph-mon ceph-osd radosgw ceph-common")
             sys.exit(SKIPPED)
-        folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.stack.callback(lambda: [os.kill(int(file.read_text()), signal.SIGKILL) for file in folder.glob("out/*.pid")])
+        self.folder = folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.stack.callback(lambda: [os.kill(process, signal.SIGKILL) for process in self.processes()])
         subprocess.run([pathlib.Path(__file__).with_name("gateway.sh"), folder, str(self.port), KEY, SECRET], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def processes(self):
+        return [int(file.read_text()) for file in self.folder.glob("out/*.pid")]
+
+    def cpu_seconds(self):
+        ticks = 0
+        for process in self.processes():
+            of_process = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(of_process[11]) + int(of_process[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def environment(self, **more):
         return super().environment(**{"AWS_SESSION_TOKEN": "", **more})

@@ -128,8 +128,8 @@ std::string clock_difference(const HttpReply& reply) {
 
 ObjectPlace place_of(const mh::Path& path) {
   const std::string& text = path.native();
-  const auto refuse = [&](const std::string& reason) {
-    throw Error(text + ": " + reason, "s3://BUCKET/KEY", mh::exit_code::data);
+  const auto refuse = [&](const std::string& reason, const char* hint = "s3://BUCKET/KEY") {
+    throw Error(text + ": " + reason, hint, mh::exit_code::data);
   };
   if (!text.starts_with(kScheme)) {
     refuse("this is no path of an object store");
@@ -145,7 +145,10 @@ ObjectPlace place_of(const mh::Path& path) {
     refuse("\"" + place.bucket + "\" cannot be the name of a bucket");
   }
   if (place.key.size() > kMostKey) {
-    refuse("the key has " + std::to_string(place.key.size()) + " bytes, and stores take 1,024");
+    refuse(
+        "the key has " + std::to_string(place.key.size()) + " bytes, and stores take 1,024",
+        "choose a shorter path, of checkpoint.dir or of what is written"
+    );
   }
   for (const mh::Path& part : mh::Path(place.key)) {
     if (part == "." || part == "..") {
@@ -196,8 +199,9 @@ HttpReply StoreClient::once(const Request& request, const Credentials& credentia
   const std::string query = query_text(request.query);
   Headers headers = request.headers;
   headers["host"] = to.host;
-  const std::string payload =
-      to.url.starts_with("https://") ? kUnsignedPayload : sha256(request.body);
+  const bool covers_body = options_.sign_payload == "auto" ? !to.url.starts_with("https://")
+                                                           : options_.sign_payload == "always";
+  const std::string payload = covers_body ? sha256(request.body) : kUnsignedPayload;
   headers["x-amz-content-sha256"] = payload;
   if (credentials.sign()) {
     const SigningScope scope{region_of(request.place.bucket), "s3", std::time(nullptr)};

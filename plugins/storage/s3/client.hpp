@@ -15,6 +15,7 @@ namespace s3 {
 /// Options of the plugin.
 struct Options {
   std::string endpoint{}, region{}, profile{}, addressing = "auto", ca_file{};
+  std::string sign_payload = "auto";
   bool anonymous = false, checksums = true;
   int64_t part_size = 16, connections = 8, tries = 8, stall = 30;
 };

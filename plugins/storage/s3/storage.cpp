@@ -61,6 +61,13 @@ void S3::fields(mh::Fields<Config>& f) {
        "certificates that are trusted, as PEM; unless given AWS_CA_BUNDLE, or the system's"
   )
       .path();
+  f.add(
+       "sign_payload",
+       &Config::sign_payload,
+       "whether signatures cover the bytes of objects, by a SHA-256 of them; auto: where no TLS "
+       "protects them; never: a CRC-32C alone does, for a network that is trusted"
+  )
+      .one_of({"auto", "always", "never"});
   f.add("anonymous", &Config::anonymous, "requests are not signed: for what is public");
   f.add(
       "checksums",

@@ -1,6 +1,7 @@
 #include "core/checkpoint/detect_format.hpp"
 
 #include "core/base/text.hpp"
+#include "core/formats/manifest.hpp"
 #include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/paths.hpp"
@@ -46,6 +47,23 @@ std::string with_article(const std::string& noun) {
 /// "a run folder (no checkpoints/)".
 std::string lacking(const FolderFormat& one) {
   return with_article(one.format->about()) + " (no " + one.format->mark() + ")";
+}
+
+/// A step's folder of a run that ended while it was written, or removed.
+void refuse_incomplete(const Path& folder, Storage& storage) {
+  const auto items = storage.list(folder);
+  const bool has_shards = std::any_of(items.begin(), items.end(), [](const Storage::Item& item) {
+    return item.name.starts_with("shard-");
+  });
+  if (has_shards && folder.filename().native().starts_with("step-")) {
+    throw Error(
+        folder.string() + " is a checkpoint that is not complete: it has no " + kManifestName +
+            ", which is written last",
+        "give the folder of the run, of which the newest complete one is taken; "
+        "megahost checkpoint gc removes those that are not",
+        exit_code::data
+    );
+  }
 }
 
 [[noreturn]] void refuse_unknown(const Path& folder, const std::vector<FolderFormat>& formats) {
@@ -117,6 +135,7 @@ FolderFormat format_of(const Path& folder, Host& host, const std::string& named)
   if (auto found = find_format(folder, host)) {
     return std::move(*found);
   }
+  refuse_incomplete(folder, host.storage());
   refuse_unknown(folder, known_formats(host, folder));
 }
 

@@ -1,6 +1,7 @@
 // megahost checkpoint gc: what a run's checkpoints do not need is removed.
 
 #include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/native.hpp"
@@ -161,6 +162,11 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   }
   if (folders == 0) {
     const auto other = find_format(run, host);
+    const auto items = storage.list(run);
+    const bool is_export = std::ranges::none_of(items, &Storage::Item::is_prefix);
+    if (!is_dry && is_export && scheme_of(run.native())) { // whose command was killed
+      storage.remove_unfinished(run);
+    }
     const auto steps = other ? steps_of(*other->format, run) : std::nullopt;
     if (steps && !steps->empty()) {
       throw Error(

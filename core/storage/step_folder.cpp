@@ -102,7 +102,8 @@ std::optional<int64_t> StepFolder::newest(const Verify& verify) const {
 
 void require_commits(Storage& storage, const Path& root) {
   if (scheme_of(root.native())) { // a disk is asked when the run folder is made
-    (void)storage.put(root / kLatest, Storage::Existing::refuse);
+    constexpr const char* kLong = "shard-00001-model-00001-of-00001.safetensors";
+    (void)storage.put(root / folder_name(0, 10) / kLong, Storage::Existing::refuse);
   }
 }
 

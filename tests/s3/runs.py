@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs that save in an object store: the same bits as on a disk, under faults and after being killed at any request; what
 is left behind is found and removed.
-usage: runs.py same|kills|orphans [COUNT] [--gateway]"""
+usage: runs.py same|kills|orphans|refused [COUNT] [--gateway]"""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 
-from store import CANARIES, Gateway, Store, random_faults, skip_without_moto
+from store import CANARIES, KEY, REGION, Gateway, Store, random_faults, skip_without_moto
 
 if "--gateway" not in sys.argv:
     skip_without_moto()
@@ -162,12 +162,37 @@ def orphans(store):
     check(any("partNumber=2" in one for one in store.seen) and not store.refused, store.refused)
     said = megahost(store, "checkpoint", "gc", "s3://bucket/big", "--set", "storage.connections=1")
     check("0 removed" in said, said)
+    store.reset()
+    export = ["checkpoint", "export", "s3://bucket/big", "--to", "dcp", "-o", "s3://bucket/exported", "--set", "storage.use=s3",
+              "--set", "storage.part_size=5"]
+    part.clear()
+    process = subprocess.Popen([MEGAHOST, *export], env=store.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    store.after = lambda request: kill(request) if "/exported/" in request.path else None
+    process.wait()
+    store.reset()
+    check(part.is_set() and store.uploads(), "the export left no parts")
+    megahost(store, "checkpoint", "gc", "s3://bucket/exported", status=5)  # it holds no checkpoint
+    check(not store.uploads(), "parts of an export stay:", store.uploads())
+
+
+def refused(store):
+    """A key that is too long is refused before the first step, and a step without its manifest is said not to be complete."""
+    train(store, "s3://bucket/" + "k" * 970, "long", status=5)
+    check(not any(method in seen.split() for seen in store.seen for method in ("PUT", "POST")), store.seen)
+    train(store, "s3://bucket/half", "half")
+    step = "s3://bucket/half/checkpoints/step-000000000004"
+    manifest, = (key for key in store.keys() if key.startswith(step[12:]) and key.endswith("manifest.json"))
+    owner = f"AWS4-HMAC-SHA256 Credential={KEY}/20300101/{REGION}/s3/aws4_request"
+    store.asks("DELETE", "/bucket/" + manifest, headers={"authorization": owner})
+    for words in (("checkpoint", "verify", step), ("eval", "r.lua", "--weights", step)):
+        said = megahost(store, *words, status=5)
+        check(f"{step} is a checkpoint that is not complete" in said, said)
 
 
 with (Gateway if "--gateway" in sys.argv else Store)() as store, tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     pathlib.Path("r.lua").write_text(RECIPE)
     try:
-        {"same": same, "kills": lambda one: kills(one, int(sys.argv[2])), "orphans": orphans}[sys.argv[1]](store)
+        {"same": same, "kills": lambda one: kills(one, int(sys.argv[2])), "orphans": orphans, "refused": refused}[sys.argv[1]](store)
     except Failed as failed:
         sys.exit(f"{failed}\nlast requests: {store.seen[-20:]}\nrefused: {store.refused}")

@@ -222,7 +222,7 @@ at::Tensor mean_of(const OpenSteps& saved, const std::string& name) {
 uint64_t mean_at_once(const OpenSteps& saved, const std::vector<TensorOutline>& outlines) {
   uint64_t most = 0;
   for (const auto& one : saved) {
-    const std::vector<uint64_t> boxes = largest_boxes(*one);
+    const std::vector<uint64_t> boxes = bytes_to_read(*one);
     for (const TensorOutline& outline : outlines) {
       const CheckpointTensor* tensor = one->find(outline.name);
       if (tensor == nullptr) {

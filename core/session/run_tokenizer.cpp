@@ -1,6 +1,7 @@
 #include "core/session/run_tokenizer.hpp"
 
 #include "core/base/text.hpp"
+#include "core/language/source.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 

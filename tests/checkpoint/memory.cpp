@@ -71,7 +71,7 @@ struct OnDisk {
   OnDisk() { (void)mallopt(M_MMAP_THRESHOLD, 64 << 10); } // what is freed is the system's at once
 
   void check(mh::CheckpointReader& saved, const mh::MappedSlices& into) {
-    const uint64_t said = mh::bytes_to_read(saved, into, mh::largest_boxes(saved));
+    const uint64_t said = mh::bytes_to_read(saved, into, mh::bytes_to_read(saved));
     check_said(peak_of([&] { read_mapped(saved, into); }), said);
   }
 };

@@ -104,6 +104,17 @@ std::map<std::string, int64_t, std::less<>> ends_of_labels(const Batch& batch) {
   return ends;
 }
 
+/// The indices at which a mask is not 0, and as many others as make their number a multiple of 64:
+/// tensors of one size follow one another in the same memory.
+at::Tensor counted_in(const at::Tensor& mask) {
+  constexpr int64_t kMultiple = 64;
+  const auto where = [](const at::Tensor& x) { return x.nonzero().squeeze(1); };
+  const at::Tensor flat = mask.flatten();
+  const at::Tensor own = where(flat), others = where(flat.eq(0));
+  const int64_t lacking = (kMultiple - own.numel() % kMultiple) % kMultiple;
+  return at::cat({own, others.narrow(0, 0, std::min(lacking, others.numel()))});
+}
+
 /// Batch::counted of the arrays that are there.
 std::map<std::string, at::Tensor, std::less<>>
 counted_of(const Batch& batch, const std::vector<ArraySpec>& arrays) {
@@ -111,7 +122,7 @@ counted_of(const Batch& batch, const std::vector<ArraySpec>& arrays) {
   for (const auto& spec : arrays) {
     const auto found = batch.arrays.find(spec.name);
     if (spec.share < 1 && found != batch.arrays.end()) {
-      counted.emplace(spec.name, found->second.flatten().nonzero().squeeze(1));
+      counted.emplace(spec.name, counted_in(found->second));
     }
   }
   return counted;

@@ -329,26 +329,27 @@ TEST_CASE("arrays of another sequence have its length, and ranks get their token
 
 TEST_CASE("a mask of which a share counts: blank samples have it, and batches say where it counts"
 ) {
-  auto declared = mh::decoder_arrays(40);
+  auto declared = mh::decoder_arrays(400);
   std::ranges::find(declared, "loss_mask", &mh::ArraySpec::name)->share = 0.15;
   const auto corpus = mh::blank_samples(declared);
   // A rank of the sequence's second half.
   const auto tokens = [](int64_t length) {
     return std::vector<mh::TokenRun>{{length / 2, length / 2}};
   };
-  const mh::BatchLayout layout{.seq = 40, .micro = 2, .tokens = tokens, .arrays = declared};
+  const mh::BatchLayout layout{.seq = 400, .micro = 2, .tokens = tokens, .arrays = declared};
   const auto batch = mh::load_batches(*corpus, mh::Split::train, 0, layout).front();
   const at::Tensor mask = batch.arrays.at("loss_mask").flatten();
-  CHECK(mask.numel() == 40);
-  CHECK(mask.sum().item<double>() == 6); // 3 of each sample
+  CHECK(mask.numel() == 400);
+  CHECK(mask.sum().item<double>() == 60); // 30 of each sample
   const at::Tensor& counted = batch.counted.at("loss_mask");
-  CHECK(counted.numel() == 6);
-  CHECK(mask.index_select(0, counted).min().item<double>() == 1);
-  CHECK(
-      mh::load_batches(*corpus, mh::Split::train, 0, {.seq = 40, .arrays = mh::decoder_arrays(40)})
-          .front()
-          .counted.empty()
-  );
+  CHECK(counted.numel() == 64); // 4 that do not count
+  CHECK(mask.index_select(0, counted).sum().item<double>() == 60);
+  CHECK(std::get<0>(counted.sort()).diff().min().item<int64_t>() > 0); // each once
+  CHECK(mh::load_batches(
+            *corpus, mh::Split::train, 0, {.seq = 400, .arrays = mh::decoder_arrays(400)}
+  )
+            .front()
+            .counted.empty());
 }
 
 TEST_CASE("a blank sample is what is declared") {

@@ -266,7 +266,7 @@ void require_corpus_in_run(const Read& read) {
     change_paths(
         Schema{{field}, {}},
         [&](const Value& path) {
-          require_in_run(run_of(read.loaded), "data." + field.name, path);
+          require_in_run(run_of(read.loaded), "data." + field.name, path, value->is_array());
           return path;
         },
         table

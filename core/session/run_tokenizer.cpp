@@ -108,7 +108,7 @@ void keep_tokenizer(Storage& storage, const Path& run, const Schema& schema, con
   }
 }
 
-void require_in_run(const fs::path& run, const std::string& key, const Value& path) {
+void require_in_run(const fs::path& run, const std::string& key, const Value& path, bool of_list) {
   const std::string text = path.is_string() ? path.as_string() : "";
   if (text.empty() || text.starts_with('@') || is_of_command_line(path) || is_harmless(run, text)) {
     return;
@@ -117,7 +117,8 @@ void require_in_run(const fs::path& run, const std::string& key, const Value& pa
       "the recipe of " + run.string() + " names " + text + " as " + key +
           ", which is not in that folder: a folder that others may have made has no other files "
           "read unasked",
-      "if you mean it, name it yourself: --set " + key + "=" + shell_word(text),
+      "if you mean it, name it yourself: --set " +
+          shell_word(key + "=" + (of_list ? "[\"" + text + "\"]" : text)),
       exit_code::data
   );
 }

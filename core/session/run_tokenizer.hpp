@@ -32,9 +32,14 @@ void keep_tokenizer(Storage& storage, const Path& run, const Schema& schema, con
 tokenizer_of_run(const std::filesystem::path& run, const Schema& schema, Table options);
 
 /// Refuses a path that `key` names in the recipe of a run folder, and that leads out of it: in the
-/// folder, on the command line or nowhere it may be.
+/// folder, on the command line or nowhere it may be. `of_list`: the key's value is a list.
 ///
 /// Throws:  mh::Error (exit code 5) that says what to write to mean it
-void require_in_run(const std::filesystem::path& run, const std::string& key, const Value& path);
+void require_in_run(
+    const std::filesystem::path& run,
+    const std::string& key,
+    const Value& path,
+    bool of_list = false
+);
 
 } // namespace mh

@@ -79,7 +79,12 @@ assert "cannot continue a text" in text, text
 learn = ("train.iters=150", "optimizer.lr=0.005", "model.shared_towers=true", "model.positions=rope", "model.layers=2", "model.norm_placement=pre", "batch.global=16",
          "batch.micro=16", "model.init_std=0.1")
 trial.run("run", "pairs.toml", "--run-dir", "learned", sets=learn)
-found = json.loads(trial.run("embed", "learned", "--split", "train", "-o", "index", "--query", "red tree?", "--top", "3", "--json"))
+# A folder that others may have made has no other files read, unless the user names them.
+words = ("embed", "learned", "--split", "train", "-o", "index", "--query", "red tree?", "--top", "3", "--json")
+text = trial.run(*words, code=5)
+named = f'data.paths=["{trial.folder}/pairs.jsonl"]'
+assert f"--set '{named}'" in text, text
+found = json.loads(trial.run(*words, sets=(named,)))
 assert found["recall"]["1"] > 0.5 and found["recall"]["20"] >= found["recall"]["5"] >= found["recall"]["1"], found
 assert len(found["found"]) == 3 and found["found"][0]["score"] >= found["found"][1]["score"], found
 again = json.loads(trial.run("embed", "learned", "--index", "index", "--query", "red tree?", "--top", "3", "--json"))

@@ -56,8 +56,9 @@ with tempfile.TemporaryDirectory() as temporary:
     run("recipe", "check", recipe, *alone, "--set", "model.hard_negatives=1")
 
     # Ranks share the blocks and give the same index.
-    one = json.loads(run("embed", retriever, "--split", "train", "--samples", 20, "--json", "-o", folder / "one"))
-    two = json.loads(run("embed", retriever, "--split", "train", "--samples", 20, "--json", "-o", folder / "two", "--nproc", 2))
+    words = ["embed", retriever, "--set", f'data.paths=["{SOURCE}/docs/models.md"]', "--split", "train", "--samples", 20, "--json"]
+    one = json.loads(run(*words, "-o", folder / "one"))
+    two = json.loads(run(*words, "-o", folder / "two", "--nproc", 2))
     assert one == two and one["blocks"] > 2, (one, two)
     for file in "embeddings.npy", "blocks.jsonl":
         assert (folder / "one" / file).stat().st_size == (folder / "two" / file).stat().st_size, file

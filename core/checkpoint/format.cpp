@@ -155,6 +155,15 @@ bytes_to_read(const CheckpointReader& saved, std::optional<at::ScalarType> dtype
   return largest;
 }
 
+std::vector<uint64_t> largest_boxes(const CheckpointReader& saved) {
+  std::vector<uint64_t> largest(saved.tensors().size());
+  for (const StoredBox& box : saved.boxes()) {
+    uint64_t& bytes = largest[box.tensor];
+    bytes = std::max(bytes, value_bytes(saved.tensors()[box.tensor].dtype, box.shape));
+  }
+  return largest;
+}
+
 at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name) {
   const CheckpointTensor* tensor = saved.find(name);
   if (tensor == nullptr) {

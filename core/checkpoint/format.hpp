@@ -45,6 +45,9 @@ const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& 
 [[nodiscard]] std::vector<uint64_t>
 bytes_to_read(const CheckpointReader& saved, std::optional<at::ScalarType> dtype = std::nullopt);
 
+/// Bytes of the largest of the boxes that each tensor is stored in. By index, as above.
+[[nodiscard]] std::vector<uint64_t> largest_boxes(const CheckpointReader& saved);
+
 /// A whole global tensor on the CPU.
 [[nodiscard]] at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name);
 

@@ -163,7 +163,18 @@ uint64_t bytes_to_read(
     return by_rows ? std::min(box, row * static_cast<uint64_t>(rows)) : box;
   };
   std::map<const CheckpointTensor*, std::pair<int64_t, int64_t>> rows; // the first, and the end
+  const auto is_read_in_place = [&](const Slice& one, const CheckpointTensor& tensor) {
+    const auto own = one.local.sizes().vec();
+    const ptrdiff_t first = by_rows && !own.empty() ? 1 : 0; // rows lie one after the other
+    return one.local.scalar_type() == tensor.dtype &&
+           std::equal(own.begin() + first, own.end(), tensor.shape.begin() + first) &&
+           largest[static_cast<size_t>(&tensor - saved.tensors().data())] ==
+               value_bytes(tensor.dtype, tensor.shape);
+  };
   for (const Slice& one : slices.slices) {
+    if (is_read_in_place(one, *saved.find(one.name))) {
+      continue;
+    }
     const int64_t begin = one.offset.empty() ? 0 : one.offset[0];
     const int64_t end = begin + (one.offset.empty() ? 1 : one.local.size(0));
     auto& hull = rows.try_emplace(saved.find(one.name), begin, end).first->second;

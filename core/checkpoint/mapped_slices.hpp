@@ -71,7 +71,7 @@ void add_packed_slice(
 
 /// Bytes that are in memory while they are read, next to what they fill, at most.
 ///
-/// largest:  as `bytes_to_read(saved)` gives them
+/// largest:  as `largest_boxes` gives them
 [[nodiscard]] uint64_t bytes_to_read(
     const CheckpointReader& saved, const MappedSlices& slices, const std::vector<uint64_t>& largest
 );

@@ -58,7 +58,7 @@ ImportedRun import_run(
   if (!given.has_optimizer && !given.arguments.empty()) {
     imported.unread = nlohmann::json::parse(given.arguments).value(kUnreadState, "");
   }
-  const std::vector<uint64_t> largest = bytes_to_read(*later->saved);
+  const std::vector<uint64_t> largest = largest_boxes(*later->saved);
   auto dtypes = std::make_shared<std::map<std::string, TensorOutline>>();
   OutlinedTensors& tensors = imported.tensors;
   for (const Weights::Stored& stored : weights.stored()) {

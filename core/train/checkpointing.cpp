@@ -237,7 +237,7 @@ void say_load(const CheckpointReader& saved, const MappedSlices& slices, const R
   }
   // Ranks of one machine send one another what they read.
   const int64_t others = ranks.group == nullptr ? 0 : ranks.group->size() - 1;
-  const uint64_t box = bytes_to_read(saved, slices, bytes_to_read(saved));
+  const uint64_t box = bytes_to_read(saved, slices, largest_boxes(saved));
   const uint64_t memory = others == 0 ? box : box * static_cast<uint64_t>(2 + others);
   std::fprintf(
       stderr,

@@ -50,6 +50,10 @@ void check_said(double taken, uint64_t said) {
   const double share = taken / static_cast<double>(said);
   CAPTURE(taken);
   CAPTURE(said);
+  if (said == 0) { // all is read into its place
+    CHECK(taken < 1e6);
+    return;
+  }
   CHECK(share > 0.9);
   CHECK(share < 1.1);
 }
@@ -71,7 +75,7 @@ struct OnDisk {
   OnDisk() { (void)mallopt(M_MMAP_THRESHOLD, 64 << 10); } // what is freed is the system's at once
 
   void check(mh::CheckpointReader& saved, const mh::MappedSlices& into) {
-    const uint64_t said = mh::bytes_to_read(saved, into, mh::bytes_to_read(saved));
+    const uint64_t said = mh::bytes_to_read(saved, into, mh::largest_boxes(saved));
     check_said(peak_of([&] { read_mapped(saved, into); }), said);
   }
 };

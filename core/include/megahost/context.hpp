@@ -34,9 +34,9 @@ struct Batch {
   Sequences sequences{};          ///< global tokens per sample of other sequences
   /// For each array of labels: one more than the largest that counts, as found in host memory.
   std::map<std::string, int64_t, std::less<>> labels_end{};
-  /// For each mask of which the corpus says a share (ArraySpec::share): where it is not 0, as indices
-  /// of its flattened elements, int64 [counted], on the arrays' device. A layer whose result is
-  /// multiplied by the mask may leave out the other elements.
+  /// For each mask of which the corpus says a share (ArraySpec::share): all indices of its flattened
+  /// elements that are not 0, and a few others, int64 [counted], on the arrays' device. A layer whose
+  /// result is multiplied by the mask may leave out the other elements.
   std::map<std::string, at::Tensor, std::less<>> counted{};
   /// For each array of segments: the documents of whole samples, as found in host memory, in order.
   /// Absent where tokens of one number do not follow one another.

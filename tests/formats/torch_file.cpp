@@ -49,16 +49,17 @@ std::string replaced(std::string bytes, const std::string& from, const std::stri
   return bytes.replace(at, from.size(), to);
 }
 
-/// A file with one tensor of float32, of which the numbers are given.
+/// A file with one tensor of float32, of which the numbers are given; `module` is named as the one that makes it.
 std::string with_tensor(
     int64_t elements,
     int64_t offset,
     const std::vector<int64_t>& shape,
     const std::vector<int64_t>& strides,
-    const std::string& key = "0"
+    const std::string& key = "0",
+    const std::string& module = "torch._utils"
 ) {
   mh::PickleWriter out;
-  out.mark().text("w").global("torch._utils", "_rebuild_tensor_v2").mark();
+  out.mark().text("w").global(module, "_rebuild_tensor_v2").mark();
   out.mark().text("storage").global("torch", "FloatStorage").text(key).text("cpu");
   out.integer(elements).tuple().persistent();
   out.integer(offset).integers(shape).integers(strides).boolean(false);
@@ -119,7 +120,10 @@ TEST_CASE("a file of torch.save that is cut short or broken is refused") {
   ));
   CHECK(contains(why(replaced(bytes, "little", "bigbig")), "its numbers are \"bigbig\" endian"));
   CHECK(contains(
-      why(replaced(bytes, "torch._utils\n_rebuild_tensor_v2", "torch.system\n_rebuild_tensor_v2")),
+      why(replaced(bytes, "torch._utils", "torch.system")), "data.pkl does not match its checksum"
+  ));
+  CHECK(contains(
+      why(with_tensor(6, 0, {2, 3}, {3, 1}, "0", "torch.system")),
       "it names \"torch.system._rebuild_tensor_v2\""
   ));
 }

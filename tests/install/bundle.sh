@@ -17,7 +17,7 @@ make() {
 ! make bundle.zip || fail "a bundle was named .zip"
 grep -q 'bundle.zip is no name of a bundle: end it in .tar.xz (smallest) or .tar.gz' out || fail "it is not said why"
 mkdir few
-for tool in realpath dirname readlink; do
+for tool in realpath dirname readlink uname; do
   ln -s "$(command -v $tool)" few/
 done
 ! PATH=$PWD/few /bin/sh "$MEGAHOST_SOURCE/core/install/bundle.sh" build torch bundle.tar.xz > out 2>&1 || fail "xz was not missed"

@@ -62,12 +62,12 @@ def compare(case, folder, theirs, words):
 def check_decoder(case, folder):
     """The samples of a text are its ids one after the other, each sample's last label the next one's first token."""
     model = models.random_model(case)
-    length, samples = models.SEQ - 1, 2
+    length, samples = getattr(case.config, "n_positions", models.SEQ - 1), 2  # of learned positions, all
     ids = models.random_ids(case).flatten()[:samples * length + 1]
     rows = torch.stack([ids[i * length:(i + 1) * length + 1] for i in range(samples)])
     models.save(case, model, rows, folder)
     (folder / "ids.txt").write_text(" ".join(map(str, ids.tolist())))
-    _, loss, gradients = models.judge(model, rows)
+    _, loss, gradients = models.judge_samples(model, rows[:, :-1], rows[:, 1:])
     compare(case, folder, (loss, gradients),
             ["--set", f'data={{ use = "text", paths = ["{folder}/ids.txt"], split = [1, 0, 0] }}'])
 

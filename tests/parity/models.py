@@ -159,7 +159,7 @@ def mamba2(name, recipe, saved=None, **changes):
     """Its steps begin small, and two heads share what they read and write."""
     fields = dict(num_hidden_layers=3, hidden_size=48, num_heads=12, head_dim=8, state_size=10, n_groups=2, chunk_size=16,
                   vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    ours = dict(pattern="M", layers=3, hidden=48, heads=1, mamba_heads=12, mamba_head_dim=8, mamba_state=10, mamba_groups=2,
+    ours = dict(pattern="M", layers=3, hidden=48, heads=12, mamba_heads=12, mamba_head_dim=8, mamba_state=10, mamba_groups=2,
                 mamba_chunk=5, vocab=VOCAB)
     return Case(name, transformers.Mamba2Config(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
 
@@ -492,8 +492,13 @@ def save(case, model, ids, folder, length=None):
 
 def judge(model, ids):
     """The judge's logits after every id [batch, seq, vocab], mean loss, and gradients by name."""
+    return judge_samples(model, ids, ids[:, 1:])
+
+
+def judge_samples(model, ids, labels):
+    """Same, of samples whose last label need not be one of their ids."""
     logits = model(ids).logits
-    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    loss = torch.nn.functional.cross_entropy(logits[:, :labels.size(1)].flatten(0, 1), labels.flatten())
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     if model.config.model_type in ("gpt_neox", "nemotron_h") or any(".experts." in name for name in gradients):

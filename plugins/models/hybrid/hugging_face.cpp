@@ -139,9 +139,22 @@ void require_one_width(const Table& config) {
   }
 }
 
+/// The heads of attention that no layer of a Mamba2 has: any number that ranks can share, as they
+/// share those of its mixers. Never in a file.
+constexpr const char* kNoHeads = "num_attention_heads";
+
+void add_heads(Table& config) {
+  const Value& heads = *config.find("num_heads");
+  const Value& hidden = *config.find("hidden_size");
+  const bool whole = heads.is_integer() && hidden.is_integer() && heads.as_integer() > 0 &&
+                     hidden.as_integer() % heads.as_integer() == 0;
+  config.set(kNoHeads, whole ? heads : Value(1));
+}
+
 /// Mamba2's steps have two limits, of which the second is infinite.
-void simplify_limit(Table& config) {
+void simplify_mamba2(Table& config) {
   require_one_width(config);
+  add_heads(config);
   const Value* limits = config.find("time_step_limit");
   if (limits == nullptr || !limits->is_array() || limits->as_array().size() != 2) {
     return;
@@ -156,7 +169,8 @@ void simplify_limit(Table& config) {
   config.set("time_step_limit", least);
 }
 
-void restore_limit(Table& config) {
+void restore_mamba2(Table& config) {
+  config.erase(kNoHeads);
   const Value least = *config.find("time_step_limit");
   config.set("time_step_limit", Value::Array{least, Value(Table{{"__float__", "Infinity"}})});
   const int64_t inner =
@@ -207,21 +221,22 @@ HfModel mamba2() {
           {common_keys(/*vocab=*/32768, /*chunk=*/256),
            {{.key = "num_heads", .field = "mamba_heads", .absent = 128},
             {.key = "head_dim", .field = "mamba_head_dim", .absent = 64},
+            {.key = kNoHeads, .field = "heads", .absent = 1, .compared = false},
             {.key = "state_size", .field = "mamba_state", .absent = 128},
             {.key = "time_step_limit", .field = "mamba_least_step", .absent = 0.0},
             {.key = "use_bias", .field = "bias", .absent = false},
             {.key = "tie_word_embeddings", .field = "tied", .absent = false},
             always("hidden_act", "silu")}}
       ),
-      .always = {{"pattern", std::string(1, kMamba)}, {"heads", 1}},
+      .always = {{"pattern", std::string(1, kMamba)}},
       .harmless =
           [] {
             auto keys = harmless();
             keys.emplace_back("time_step_min");
             return keys;
           }(),
-      .simplify = simplify_limit,
-      .restore = restore_limit};
+      .simplify = simplify_mamba2,
+      .restore = restore_mamba2};
 }
 
 HfModel nemotron() {

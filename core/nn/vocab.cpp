@@ -113,6 +113,12 @@ struct Tokens {
   }
 };
 
+/// The tokens that a head works on, of all.
+Tokens
+tokens_of(const Head& head, const at::Tensor& x, const at::Tensor& labels, const at::Tensor& mask) {
+  return Tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})}.at_rows(head.counted);
+}
+
 /// Gradients of `count` tokens from those of the tokens at `rows`, if they are defined; the others have none.
 at::Tensor spread(const at::Tensor& dx, const at::Tensor& rows, int64_t count) {
   if (!rows.defined()) {
@@ -198,8 +204,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const Head& head
   ) {
     save(ctx, Saved{head, factor});
-    const Tokens all_tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
-    const Tokens tokens = all_tokens.at_rows(head.counted);
+    const Tokens tokens = tokens_of(head, x, labels, mask);
     const auto options = x.options().dtype(wide(x));
     at::Tensor total = at::zeros({}, options);
     const auto add = [&](const Tokens& chunk, const Statistics& found) {
@@ -233,7 +238,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       add(chunk, found);
       all.narrow(0, begin, length).copy_(found.lse);
     });
-    ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
+    ctx->save_for_backward({x, labels, mask, all});
     return total;
   }
 
@@ -251,9 +256,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       );
       return {saved[0], {}, {}, {}, {}, {}};
     }
-    const at::Tensor& rows = head.counted;
-    const at::Tensor whole = head.gathered(saved[0]);
-    const Tokens tokens{rows.defined() ? whole.index_select(0, rows) : whole, saved[1], saved[2]};
+    const Tokens tokens = tokens_of(head, saved[0], saved[1], saved[2]);
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
     with_main_grads(
@@ -269,7 +272,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
           });
         }
     );
-    const at::Tensor spread_dx = spread(dx, rows, whole.size(0));
+    const at::Tensor spread_dx = spread(dx, head.counted, saved[2].numel());
     return {head.returned(spread_dx, saved[0].size(1)), {}, {}, {}, {}, {}};
   }
 };

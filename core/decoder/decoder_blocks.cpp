@@ -94,6 +94,35 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
     return state.with(kHidden, with_shared_norm(state[kHidden].value, context));
   }
   StepContext* step = &context;
+  if (placement_ == NormPlacement::post) {
+    // The norm behind a sum is read by the next part and the sum behind that: where norms are
+    // recomputed, only the sum before is kept.
+    using Inputs = std::vector<at::Tensor>;
+    const auto sum = [this,
+                      step](std::string_view name, const Inputs& in, uint64_t site, auto run) {
+      return in.front() + mh::dropout(step->part(name, in, run), embed_, dropout_, site, *step);
+    };
+    const auto attend = [this, step](const Inputs& in) {
+      return attention_->forward(in[0], *step);
+    };
+    const auto feed = [this, step, &sum](const at::Tensor& x) {
+      return sum("mlp", {x}, mlp_site_, [this, step](const Inputs& in) {
+        return mlp_->forward(in[0], *step);
+      });
+    };
+    const auto look = [this, step, &sum, &state, &feed](const at::Tensor& x) {
+      const Inputs in{x, state["memory"].value};
+      const at::Tensor looked = sum("attention", in, cross_site_, [this, step](const Inputs& both) {
+        return cross_attention_->forward(both[0], both[1], *step);
+      });
+      return cross_norms_.first->forward(looked, *step, feed);
+    };
+    const at::Tensor attended = sum("attention", {state[kHidden].value}, attention_site_, attend);
+    const NormPart& norm = *attention_norms_.first;
+    const at::Tensor fed = cross_attention_ != nullptr ? norm.forward(attended, context, look)
+                                                       : norm.forward(attended, context, feed);
+    return state.with(kHidden, mlp_norms_.first->forward(fed, context));
+  }
   const auto run = [step](const auto& part) {
     return [step, &part](const at::Tensor& x, const auto&) { return part.forward(x, *step); };
   };
@@ -175,9 +204,6 @@ DecoderLayer::Stream DecoderLayer::residual(
     };
     return finished(before ? norm.forward(in[0], *step, run) : run(in[0]), *step);
   });
-  if (placement_ == NormPlacement::post) {
-    return {norm.forward(inputs.front() + dropped(branch), context), {}};
-  }
   return {inputs.front(), dropped(branch)};
 }
 

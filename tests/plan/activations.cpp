@@ -282,4 +282,25 @@ TEST_CASE("activations of a layer: the formulas of arXiv:2205.05198 and ours") {
   }
 }
 
+TEST_CASE("norms that are made again leave their input alone, before parts or behind sums") {
+  const Shape one{.t = 1};
+  const double sbh = one.sbh(), queries = 4 * one.a * one.s * one.b;
+  // In bytes of 16 bits: queries, keys, values and what attention makes of them (8), both GEMMs' inputs
+  // in the feed-forward (16), the residual stream before each part (4); behind sums the first
+  // part's input is kept, too: another layer made it.
+  for (const auto& [placement, kept] : {std::pair("pre", 28), std::pair("post", 30)}) {
+    CAPTURE(placement);
+    const double found = recorded(
+        own(),
+        one,
+        0,
+        {std::string("model.norm_placement=") + placement,
+         "model.dropout=0",
+         "recompute.use=selective",
+         "recompute.parts=[\"norms\"]"}
+    );
+    CHECK(near(found, kept * sbh + queries) <= 0.002);
+  }
+}
+
 } // namespace activations_tests

@@ -293,6 +293,11 @@ void Importer::hybrid(const GivenArgument& given) {
   set("model.use", "hybrid", given.text());
   set("model.pattern", letters, given.text());
   set("model.layers", layers, given.text());
+  comment(
+      given.text() +
+      ": training differs: initial weights of each layer's last linear layer are divided "
+      "by sqrt(2 layers), those of Megatron-LM's hybrids by sqrt(layers)"
+  );
   if (letters.find('M') != std::string::npos && !is_set("model.mamba_groups")) {
     set("model.mamba_groups", 8, kMegatronDefault);
   }

@@ -679,7 +679,8 @@ TEST_CASE("a hybrid") {
   CHECK(value(dense, "model.pattern") == "\"M-M*-\"");
   CHECK(value(dense, "model.layers") == "5");
   CHECK(value(dense, "model.mamba_groups") == "8");
-  CHECK(dense.comments.empty());
+  REQUIRE(dense.comments.size() == 1);
+  CHECK(dense.comments.front().ends_with("those of Megatron-LM's hybrids by sqrt(layers)"));
   const auto mixed =
       of("--hybrid-layer-pattern 'ME|M*E' --mamba-num-heads 8 --mamba-head-dim 16 "
          "--mamba-state-dim 32 --mamba-num-groups 2 --num-experts 4 --moe-latent-size 16 "
@@ -693,7 +694,7 @@ TEST_CASE("a hybrid") {
   CHECK(value(mixed, "model.mamba_groups") == "2");
   CHECK(value(mixed, "model.expert_latent") == "16");
   CHECK(value(mixed, "model.moe_every") == "absent");
-  CHECK(mixed.comments.size() == 1);
+  CHECK(mixed.comments.size() == 2);
   CHECK(refused("").starts_with("--hybrid-layer-pattern is missing"));
   CHECK(refused("--hybrid-layer-pattern MEX").find("has a layer X") != std::string::npos);
   CHECK(refused("--hybrid-layer-pattern ''").find("has no layer") != std::string::npos);

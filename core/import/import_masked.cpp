@@ -92,12 +92,24 @@ void Importer::t5() {
         set_from(key, given_.integer(argument, 0), argument);
       }
     }
-  } else if (kind == "learned_absolute") {
-    set_from("model.positions", "learned", "position-embedding-type");
+  } else if (kind == "learned_absolute" || kind == "rope") {
+    set_from("model.positions", kind == "rope" ? kind : "learned", "position-embedding-type");
+    Table& model = result_.tree.as_table().find("model")->as_table();
+    if (is_set("model.rope_base")) {
+      model.erase("rope_base");
+      comment(
+          given_.find("rotary-base")->text() +
+          ": T5 of Megatron-LM rotates by base 10000 whatever it says"
+      );
+    }
+    if (given_.number("rotary-percent", 1) != 1) {
+      refuse(given_.find("rotary-percent")->text() + " has no equivalent for T5, expected 1");
+    }
+    model.erase("rope_share");
   } else {
     refuse(
         "--position-embedding-type " + kind +
-        " has no equivalent for T5, expected learned_absolute or relative"
+        " has no equivalent for T5, expected learned_absolute, relative or rope"
     );
   }
 }

@@ -88,6 +88,7 @@ bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= toke
 retriever data.use=ict data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.shared_towers=true model.query_length=16 model.projection_dim=32 model.score_scaling=true model.report_top=[1,2] batch.micro=2
 retriever data.use=pairs data.paths=["@pairs"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.hard_negatives=2 batch.micro=2
 t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.scaled_init=true model.activation=geglu_tanh
+t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.positions=rope model.rope_base=500
 """.replace("@this", __file__).replace("@pairs", str(pathlib.Path(__file__).with_name("pairs.jsonl")))
 
 BASE = {

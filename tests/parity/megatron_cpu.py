@@ -92,7 +92,7 @@ def bert_model(vocab, length, pairs=True, **fields):
                      vocab_size=vocab, max_sequence_length=length, share_embeddings_and_output_weights=True, add_binary_head=pairs)
 
 
-def t5_model(vocab, length, encoder_layers, num_layers, **fields):
+def t5_model(vocab, length, encoder_layers, num_layers, positions="learned_absolute", **fields):
     from megatron.core.models.T5 import t5_spec
     from megatron.core.models.T5.t5_model import T5Model
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
@@ -101,7 +101,7 @@ def t5_model(vocab, length, encoder_layers, num_layers, **fields):
     return T5Model(config=core_config(num_layers=num_layers, **fields), encoder_config=core_config(num_layers=encoder_layers, **fields),
                    transformer_encoder_layer_spec=t5_spec.get_t5_encoder_with_local_block_spec(encoder_layers),
                    transformer_decoder_layer_spec=t5_spec.get_t5_decoder_with_local_block_spec(num_layers), vocab_size=vocab,
-                   max_sequence_length=length, share_embeddings_and_output_weights=True)
+                   max_sequence_length=length, share_embeddings_and_output_weights=True, position_embedding_type=positions)
 
 
 def hybrid_model(pattern, vocab, length, **fields):

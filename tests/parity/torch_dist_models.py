@@ -43,18 +43,22 @@ THEIRS = {
     "bert": lambda **fields: megatron_cpu.bert_model(VOCAB, LENGTH, num_layers=3, **SIZES, **fields),
     "bert without pairs": lambda **fields: megatron_cpu.bert_model(VOCAB, LENGTH, pairs=False, num_layers=3, **SIZES, **fields),
     "t5": lambda **fields: megatron_cpu.t5_model(VOCAB, LENGTH, encoder_layers=3, num_layers=2, **SIZES, **fields),
+    "t5 with rotary positions": lambda **fields: megatron_cpu.t5_model(VOCAB, LENGTH, encoder_layers=3, num_layers=2,
+                                                                       positions="rope", **SIZES, **fields),
     "hybrid": hybrid,
     "hybrid with experts": hybrid_of_experts,
 }
 BERT = dict(use="bert", layers=3, hidden=48, heads=4, ffn_hidden=100, norm_placement="pre", norm_eps=1e-5, activation="gelu",
             seq_length=LENGTH, vocab=VOCAB)
+T5 = dict(use="t5", encoder_layers=3, layers=2, hidden=48, heads=4, ffn_hidden=100, norm="layernorm", norm_eps=1e-5, activation="gelu",
+          positions="learned", bias=True, encoder_length=LENGTH, seq_length=DECODER_LENGTH, vocab=VOCAB)
 HYBRID = dict(use="hybrid", hidden=48, heads=4, ffn_hidden=100, mamba_heads=8, mamba_head_dim=12, mamba_groups=2, mamba_state=16,
               seq_length=LENGTH, vocab=VOCAB)
 OURS = {
     "bert": BERT,
     "bert without pairs": BERT | dict(pair_head=False, token_types=0),
-    "t5": dict(use="t5", encoder_layers=3, layers=2, hidden=48, heads=4, ffn_hidden=100, norm="layernorm", norm_eps=1e-5, activation="gelu",
-               positions="learned", bias=True, encoder_length=LENGTH, seq_length=DECODER_LENGTH, vocab=VOCAB),
+    "t5": T5,
+    "t5 with rotary positions": T5 | dict(positions="rope"),
     "hybrid": HYBRID | dict(pattern="MM-*M", layers=5, kv_heads=2),
     "hybrid with experts": HYBRID | dict(pattern="M*ME", layers=4, experts=4, experts_per_token=2, expert_hidden=40, balance=["none"]),
 }
@@ -71,7 +75,7 @@ def arrays_of(name):
     def draw(low, high, length):
         return torch.randint(low, high, (BATCH, length), generator=generator)
 
-    if name == "t5":
+    if name.startswith("t5"):
         texts = draw(1, VOCAB, LENGTH)
         ended = torch.arange(LENGTH) >= torch.tensor([[LENGTH], [20]])
         return dict(encoder_tokens=texts * ~ended, encoder_segments=ended.long(), tokens=draw(1, VOCAB, DECODER_LENGTH),
@@ -94,7 +98,7 @@ def their_loss(name, model, arrays):
 
     model.zero_grad()
     cross_entropy = torch.nn.functional.cross_entropy
-    if name == "t5":
+    if name.startswith("t5"):
         masks = T5MaskedWordPieceDataset.config_attention_mask(arrays["encoder_tokens"], arrays["tokens"], None, None, use_local=True)
         loss = model(arrays["encoder_tokens"], arrays["tokens"], *masks, lm_labels=arrays["labels"]).mean()
     elif name.startswith("bert"):

@@ -48,6 +48,7 @@ same("tensor=2,sequence=true; pipeline=2,data=2,zero=1", "model.activation=geglu
      "recompute.use=full")
 same("tensor=2,sequence=true; context=2,context_method=all_gather; pipeline=2", "model.positions=learned", "model.norm=layernorm",
      "model.bias=true", "model.init_std=0.02", "model.encoder_layers=1", "model.layers=3")
+same("tensor=2,sequence=true; context=2; context=2,context_method=all_to_all; pipeline=2", "model.positions=rope", "model.rope_base=500")
 
 whole = trial.resumed()
 assert len(whole) == 4, whole
@@ -87,3 +88,5 @@ trial.refused(
     ("model.max_distance=4", "the buckets of single distances reach to 4 already"),
     ("model.vocab=256", "lies outside the model's vocabulary"),
 )
+text = trial.run("run", "t5.toml", "--run-dir", "wrong", code=2, sets=("model.positions=rope", "model.head_dim=7"))
+assert "rope rotates pairs, and heads have 7 elements" in text, text

@@ -652,14 +652,23 @@ TEST_CASE("BERT and T5") {
       mh::join(relative.comments, " ").find("scores have no factor 1 / sqrt(head_dim)") !=
       std::string::npos
   );
+  const auto rotary =
+      of(lengths + "--decoder-seq-length 16 --position-embedding-type rope --rotary-base 500 " +
+         words + shared);
+  CHECK(value(rotary, "model.positions") == "\"rope\"");
+  CHECK(value(rotary, "model.rope_base") == "absent");
+  CHECK(
+      mh::join(rotary.comments, " ").find("T5 of Megatron-LM rotates by base 10000") !=
+      std::string::npos
+  );
   const auto refused = [&](const std::string& text) {
     return mh::test::refusal([&] { static_cast<void>(of(text)); });
   };
   CHECK(refused(lengths + shared).starts_with("--decoder-seq-length is missing"));
   CHECK(refused("pretrain_vlm.py " + shared).starts_with("pretrain_vlm.py trains a model of images")
   );
-  CHECK(refused(lengths + "--decoder-seq-length 16 --position-embedding-type rope " + shared)
-            .starts_with("--position-embedding-type rope has no equivalent for T5"));
+  CHECK(refused(lengths + "--decoder-seq-length 16 --position-embedding-type yarn " + shared)
+            .starts_with("--position-embedding-type yarn has no equivalent for T5"));
 }
 
 TEST_CASE("a hybrid") {

@@ -34,6 +34,9 @@ void plain(Table& f) {
   const auto heads = f.find("heads")->as_integer();
   fill("head_dim", hidden / std::max<int64_t>(heads, 1));
   fill("ffn_hidden", decoder_detail::default_ffn_hidden(hidden, f.find("activation")->as_string()));
+  if (*f.find("positions") != Value("rope")) {
+    f.erase("rope_base");
+  }
   fill("head_scale", *f.find("tied") == Value(true) && *f.find("positions") == Value("relative"));
 }
 

@@ -43,9 +43,11 @@ std::string within_stack(const std::string& theirs, int64_t encoder_layers) {
 } // namespace
 
 std::vector<HfTensor> megatron_names(const T5Config& c) {
-  // Relative positions are added to scores without a factor here, and with one there; and its head
-  // has a bias exactly if it is tied.
-  if (c.relative() || *c.head_scale || c.bias != c.tied) {
+  // Relative positions are added to scores without a factor here, and with one there; its rotary
+  // positions have one base; and its head has a bias exactly if it is tied.
+  constexpr double kRopeBase = 10000;
+  if (c.relative() || (c.rotary() && c.rope_base != kRopeBase) || *c.head_scale ||
+      c.bias != c.tied) {
     return {};
   }
   std::vector<HfTensor> map = mh::megatron_names(layers_of(c));

@@ -63,7 +63,7 @@ public:
       , dropout_(c.dropout)
       , site_(random_key(0, first ? "encoder embedding" : "decoder embedding"))
       , words_(table(builder, first, "word", {axis::vocab, *c.vocab}, InitialStd(c).words)) {
-    if (!c.relative()) {
+    if (!c.relative() && !c.rotary()) {
       positions_ = std::make_unique<Embedding>(
           table(builder, first, "position", {axis::position, positions}, InitialStd(c).words)
       );
@@ -280,9 +280,10 @@ public:
          "positions",
          &Config::positions,
          "relative: a learned bias of scores by distance, shared by a stack's layers, and scores "
-         "without a scale; learned: a table for both stacks, as Megatron-LM has it"
+         "without a scale; learned: a table for both stacks, as Megatron-LM has it; rope: queries and "
+         "keys of each stack's own tokens rotate"
     )
-        .one_of({"relative", "learned"});
+        .one_of({"relative", "learned", "rope"});
     f.add("buckets", &Config::buckets, "distances that the relative bias tells apart").at_least(4);
     f.add(
          "max_distance",
@@ -291,6 +292,7 @@ public:
     )
         .at_least(1)
         .unit("tokens");
+    f.add("rope_base", &Config::rope_base, "base of the rotary wavelengths").above(0);
     f.add("bias", &Config::bias, "biases in all linear layers and in the head");
     f.add("tied", &Config::tied, "the output layer shares the word embedding's weight");
     f.add(
@@ -327,6 +329,12 @@ public:
       return !c.head_dim && c.hidden % c.heads != 0
                  ? "hidden " + std::to_string(c.hidden) + " is not divisible by heads " +
                        std::to_string(c.heads) + ", and there is no head_dim"
+                 : "";
+    });
+    f.check("positions", [](const Config& c) -> std::string {
+      const int64_t dim = c.head_dim.value_or(c.hidden / c.heads);
+      return c.rotary() && dim % 2 != 0
+                 ? "rope rotates pairs, and heads have " + std::to_string(dim) + " elements"
                  : "";
     });
     f.check("buckets", [](const Config& c) -> std::string {
@@ -434,6 +442,9 @@ private:
     const bool decodes = index >= c_.encoder_layers;
     const int64_t first = decodes ? c_.encoder_layers : 0;
     AttentionSpec spec = attention_spec(/*causal=*/decodes);
+    if (c_.rotary()) {
+      spec.rotary = RotarySpec{.dim = *c_.head_dim, .base = c_.rope_base};
+    }
     if (c_.relative()) {
       spec.relative_bias = RelativeBiasSpec{
           .buckets = c_.buckets,

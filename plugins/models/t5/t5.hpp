@@ -27,6 +27,7 @@ struct T5Config {
   std::string positions = "relative";
   int64_t buckets = 32;
   int64_t max_distance = 128;
+  double rope_base = 10000;
   bool bias = false;
   bool tied = true;
   std::optional<bool> head_scale;
@@ -36,6 +37,8 @@ struct T5Config {
   bool scaled_init = false;
 
   [[nodiscard]] bool relative() const { return positions == "relative"; }
+
+  [[nodiscard]] bool rotary() const { return positions == "rope"; }
 };
 
 /// transformers' T5, v1.1 and Flan too.

@@ -40,7 +40,11 @@ struct Garbage {
   Path path;
   std::string why;
   uint64_t bytes = 0;
-  bool is_folder = true;        ///< a step's folder; else a file
+  enum class Kind : uint8_t {
+    folder,
+    file,
+    upload
+  } kind = Kind::folder;        ///< a step's folder, a file in one
   std::optional<int64_t> old{}; ///< the step, which counts
 };
 
@@ -54,7 +58,9 @@ void add_orphans(Storage& storage, const Path& folder, std::vector<Garbage>& ret
   for (const Storage::Item& item : storage.list(folder)) {
     if (!item.is_prefix && !named.contains(item.name)) {
       const Path path = folder / item.name;
-      ret_garbage.push_back({path, "no manifest names it", storage.get(path)->size(), false});
+      ret_garbage.push_back(
+          {path, "no manifest names it", storage.get(path)->size(), Garbage::Kind::file}
+      );
     }
   }
 }
@@ -85,6 +91,98 @@ std::vector<Garbage> garbage_of(
     }
   }
   return garbage;
+}
+
+/// The rests of killed processes' uploads below a prefix, which `list` does not show.
+std::vector<Garbage> uploads_of(Storage& storage, const Path& prefix) {
+  std::vector<Garbage> uploads;
+  for (const Storage::Unfinished& rest : storage.unfinished(prefix)) {
+    uploads.push_back(
+        {prefix / rest.name, "its upload never finished", rest.bytes, Garbage::Kind::upload}
+    );
+  }
+  return uploads;
+}
+
+/// Removes, or with `is_dry` only says, and counts.
+class Removal {
+public:
+  Removal(Storage& storage, bool is_dry)
+      : storage_(storage)
+      , is_dry_(is_dry) {}
+
+  void remove(const Garbage& one, StepFolder& steps, const std::string& manifest) {
+    if (!is_dry_ && one.old && !steps.remove(*one.old)) {
+      warn(one.path.string() + " stays: another process reads it");
+      return;
+    }
+    if (!is_dry_ && one.kind == Garbage::Kind::folder) {
+      storage_.remove(one.path / manifest); // first: it does not count from now on
+      storage_.remove_all(one.path);
+    } else if (!is_dry_ && one.kind == Garbage::Kind::file) {
+      storage_.remove(one.path);
+    }
+    say(one);
+  }
+
+  /// A storage that cannot tell them removes them, too.
+  void remove_uploads(const Path& prefix, const std::vector<Garbage>& uploads) {
+    if (!is_dry_) {
+      storage_.remove_unfinished(prefix);
+    }
+    for (const Garbage& one : uploads) {
+      say(one);
+      ++uploads_;
+    }
+  }
+
+  void say_all(const std::string& run) const {
+    std::string line = run + ": " + std::to_string(count_) +
+                       (is_dry_ ? " to remove, " : " removed, ") +
+                       bytes_text(static_cast<int64_t>(bytes_));
+    if (uploads_ > 0) {
+      line += ", unfinished uploads among them: " + std::to_string(uploads_);
+    }
+    std::puts(line.c_str());
+  }
+
+private:
+  void say(const Garbage& one) {
+    bytes_ += one.bytes;
+    ++count_;
+    std::printf(
+        "%s %s, %s: %s\n",
+        is_dry_ ? "would remove" : "removed",
+        one.path.c_str(),
+        bytes_text(static_cast<int64_t>(one.bytes)).c_str(),
+        one.why.c_str()
+    );
+  }
+
+  Storage& storage_;
+  bool is_dry_;
+  uint64_t bytes_ = 0;
+  size_t count_ = 0, uploads_ = 0;
+};
+
+[[noreturn]] void refuse_without_checkpoints(const Path& run, Host& host) {
+  const auto other = find_format(run, host);
+  const auto steps = other ? steps_of(*other->format, run) : std::nullopt;
+  if (steps && !steps->empty()) {
+    throw Error(
+        run.string() + " holds checkpoints of the format " + other->name +
+            ", which gc does not know",
+        "its plugin removes old ones: checkpoint.keep of a recipe says how many stay",
+        exit_code::data
+    );
+  }
+  const std::string apart = checkpoints_apart(run);
+  throw Error(
+      run.string() + " holds no checkpoints",
+      apart.empty() ? "give the folder that megahost run named"
+                    : "those of this run are in " + apart,
+      exit_code::data
+  );
 }
 
 } // namespace
@@ -122,75 +220,32 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
       .best = number_option(invocation, "--keep-best", 0, 1, kMost),
       .for_hours = real_option(invocation, "--keep-for", 0, 0, 1e9),
       .per_hours = real_option(invocation, "--keep-per", 0, 0, 1e9)};
-  const bool is_dry = invocation.has("--dry-run");
-  uint64_t bytes = 0;
-  size_t count = 0, folders = 0;
+  Removal removal(storage, invocation.has("--dry-run"));
+  bool is_empty = true;
   for (const Kind& kind : kinds) {
-    if (storage.list(kind.root).empty()) {
-      if (!is_dry) {
-        storage.remove_unfinished(kind.root); // those of a run that was killed in its first save
+    const auto uploads = uploads_of(storage, kind.root); // a folder takes those in it with it
+    const bool has_steps = !storage.list(kind.root).empty();
+    is_empty = is_empty && !has_steps && uploads.empty();
+    if (has_steps) {
+      StepFolder steps(storage, kind.root, kind.manifest, warn);
+      const auto old = old_checkpoints(kind.format, run, retention, warn);
+      for (const Garbage& one : garbage_of(storage, steps, old, kind.manifest)) {
+        removal.remove(one, steps, kind.manifest);
       }
-      continue;
     }
-    ++folders;
-    StepFolder steps(storage, kind.root, kind.manifest, warn);
-    const auto old = old_checkpoints(kind.format, run, retention, warn);
-    for (const Garbage& one : garbage_of(storage, steps, old, kind.manifest)) {
-      if (!is_dry && one.old && !steps.remove(*one.old)) {
-        warn(one.path.string() + " stays: another process reads it");
-        continue;
-      }
-      if (!is_dry && one.is_folder) {
-        storage.remove(one.path / kind.manifest); // first: it does not count from now on
-        storage.remove_all(one.path);
-      } else if (!is_dry) {
-        storage.remove(one.path);
-      }
-      bytes += one.bytes;
-      ++count;
-      std::printf(
-          "%s %s, %s: %s\n",
-          is_dry ? "would remove" : "removed",
-          one.path.c_str(),
-          bytes_text(static_cast<int64_t>(one.bytes)).c_str(),
-          one.why.c_str()
-      );
-    }
-    if (!is_dry) {
-      storage.remove_unfinished(kind.root);
-    }
+    removal.remove_uploads(kind.root, uploads);
   }
-  if (folders == 0) {
-    const auto other = find_format(run, host);
-    const auto items = storage.list(run);
-    const bool is_export = std::ranges::none_of(items, &Storage::Item::is_prefix);
-    if (!is_dry && is_export && scheme_of(run.native())) { // whose command was killed
-      storage.remove_unfinished(run);
-    }
-    const auto steps = other ? steps_of(*other->format, run) : std::nullopt;
-    if (steps && !steps->empty()) {
-      throw Error(
-          run.string() + " holds checkpoints of the format " + other->name +
-              ", which gc does not know",
-          "its plugin removes old ones: checkpoint.keep of a recipe says how many stay",
-          exit_code::data
-      );
-    }
-    const std::string apart = checkpoints_apart(run);
-    throw Error(
-        run.string() + " holds no checkpoints",
-        apart.empty() ? "give the folder that megahost run named"
-                      : "those of this run are in " + apart,
-        exit_code::data
-    );
+  const auto items = storage.list(run);
+  if (is_empty && scheme_of(run.native()) &&
+      std::ranges::none_of(items, &Storage::Item::is_prefix)) {
+    const auto uploads = uploads_of(storage, run); // an export's, whose command was killed
+    removal.remove_uploads(run, uploads);
+    is_empty = uploads.empty();
   }
-  std::printf(
-      "%s: %zu %s, %s\n",
-      run.c_str(),
-      count,
-      is_dry ? "to remove" : "removed",
-      bytes_text(static_cast<int64_t>(bytes)).c_str()
-  );
+  if (is_empty) {
+    refuse_without_checkpoints(run, host);
+  }
+  removal.say_all(run);
   return 0;
 }
 

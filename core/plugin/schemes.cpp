@@ -66,6 +66,12 @@ void SchemeStorage::remove_all(const Path& prefix) {
   in_storage(prefix, "remove_all", [&](Storage& storage) { storage.remove_all(prefix); });
 }
 
+std::vector<Storage::Unfinished> SchemeStorage::unfinished(const Path& prefix) {
+  return in_storage(prefix, "unfinished", [&](Storage& storage) {
+    return storage.unfinished(prefix);
+  });
+}
+
 void SchemeStorage::remove_unfinished(const Path& prefix) {
   in_storage(prefix, "remove_unfinished", [&](Storage& storage) {
     storage.remove_unfinished(prefix);

@@ -33,6 +33,7 @@ public:
   [[nodiscard]] std::vector<Item> list(const Path& prefix) override;
   void remove(const Path& path) override;
   void remove_all(const Path& prefix) override;
+  [[nodiscard]] std::vector<Unfinished> unfinished(const Path& prefix) override;
   void remove_unfinished(const Path& prefix) override;
 
 private:

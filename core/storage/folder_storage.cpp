@@ -73,6 +73,10 @@ void FolderStorage::remove_all(const Path& prefix) {
   all_.remove_all(prefix);
 }
 
+std::vector<Storage::Unfinished> FolderStorage::unfinished(const Path& prefix) {
+  return all_.unfinished(prefix);
+}
+
 void FolderStorage::remove_unfinished(const Path& prefix) {
   all_.remove_unfinished(prefix);
 }

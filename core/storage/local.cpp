@@ -114,17 +114,34 @@ void LocalStorage::remove_all(const Path& prefix) {
   }
 }
 
-void LocalStorage::remove_unfinished(const Path& prefix) {
+void LocalStorage::each_unfinished(
+    const Path& prefix, const std::function<void(const Path& file)>& see
+) {
   if (files_.kind(prefix) != FileSystem::Kind::directory) {
     return;
   }
   for (const std::string& name : files_.list(prefix)) {
     if (is_unfinished(name)) {
-      files_.remove(prefix / name);
+      see(prefix / name);
     } else {
-      remove_unfinished(prefix / name);
+      each_unfinished(prefix / name, see);
     }
   }
+}
+
+std::vector<Storage::Unfinished> LocalStorage::unfinished(const Path& prefix) {
+  std::vector<Unfinished> found;
+  each_unfinished(prefix, [&](const Path& file) {
+    std::string name = file.lexically_relative(prefix);
+    name.resize(name.size() - kLetters - kMark.size());
+    found.push_back({std::move(name), files_.open(file)->size()});
+  });
+  std::ranges::sort(found, {}, &Unfinished::name);
+  return found;
+}
+
+void LocalStorage::remove_unfinished(const Path& prefix) {
+  each_unfinished(prefix, [&](const Path& file) { files_.remove(file); });
 }
 
 Storage& local_storage() {

@@ -4,6 +4,8 @@
 
 #include "core/storage/file_system.hpp"
 
+#include <functional>
+
 namespace mh {
 
 class LocalStorage final : public Storage {
@@ -18,9 +20,13 @@ public:
   [[nodiscard]] std::vector<Item> list(const Path& prefix) override;
   void remove(const Path& path) override;
   void remove_all(const Path& prefix) override;
+  [[nodiscard]] std::vector<Unfinished> unfinished(const Path& prefix) override;
   void remove_unfinished(const Path& prefix) override;
 
 private:
+  /// Every temporary file below a prefix.
+  void each_unfinished(const Path& prefix, const std::function<void(const Path& file)>& see);
+
   FileSystem& files_;
 };
 

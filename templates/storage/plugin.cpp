@@ -41,6 +41,10 @@ public:
 
   void remove_all(const mh::Path& prefix) override { files_.remove_all(file(prefix)); }
 
+  std::vector<Unfinished> unfinished(const mh::Path& prefix) override {
+    return files_.unfinished(file(prefix));
+  }
+
   void remove_unfinished(const mh::Path& prefix) override { files_.remove_unfinished(file(prefix)); }
 
 private:

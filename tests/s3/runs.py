@@ -155,8 +155,16 @@ def orphans(store):
     check(part.is_set(), "nothing was written in parts:", store.seen)
     store.reset()
     check(store.uploads(), "there are no orphaned parts")
-    megahost(store, "checkpoint", "gc", "s3://bucket/big", status=5)  # it holds no checkpoint
+    found = len(store.uploads())
+    said = megahost(store, "checkpoint", "gc", "s3://bucket/big", "--dry-run")
+    check(said.count(": its upload never finished") == found and len(store.uploads()) == found, said, store.uploads())
+    check(f"{found} to remove" in said and f"unfinished uploads among them: {found}" in said, said)
+    sizes = re.findall(r"would remove s3://bucket/big/checkpoints/\S+, (\d.*): its upload", said)
+    check(any(float(size.split()[0]) >= 5 and size.endswith(" MB") for size in sizes), "no part of 5 MiB is told:", said)
+    removed = megahost(store, "checkpoint", "gc", "s3://bucket/big")
+    check(removed == said.replace("would remove", "removed").replace("to remove", "removed"), said, removed)
     check(not store.uploads(), "orphaned parts stay:", store.uploads())
+    megahost(store, "checkpoint", "gc", "s3://bucket/big", status=5)  # it holds no checkpoint
     megahost(store, *words, "--resume=auto")
     megahost(store, "checkpoint", "verify", "s3://bucket/big")
     check(any("partNumber=2" in one for one in store.seen) and not store.refused, store.refused)
@@ -171,8 +179,9 @@ def orphans(store):
     process.wait()
     store.reset()
     check(part.is_set() and store.uploads(), "the export left no parts")
+    said = megahost(store, "checkpoint", "gc", "s3://bucket/exported")
+    check("unfinished uploads among them: " in said and not store.uploads(), "parts of an export stay:", store.uploads(), said)
     megahost(store, "checkpoint", "gc", "s3://bucket/exported", status=5)  # it holds no checkpoint
-    check(not store.uploads(), "parts of an export stay:", store.uploads())
 
 
 def refused(store):

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -150,8 +151,19 @@ TEST_CASE("uploads that never finished are removed, below their prefix alone") {
   for (const auto* upload : {&mine, &others}) {
     (*upload)->write(std::as_bytes(std::span(bytes)));
   }
+  for (int i = 0; i < 3; ++i) { // more parts than are in flight: one at least has come
+    mine->write(std::as_bytes(std::span(bytes)));
+  }
   CHECK(store().list(place("unfinished")).empty());
+  const auto rests = store().unfinished(place("unfinished"));
+  uint64_t most = 0;
+  for (const auto& rest : rests) { // a store whose answer is lost has begun two
+    CHECK(rest.name == "a");
+    most = std::max(most, rest.bytes);
+  }
+  CHECK(most >= 5 << 20);
   store().remove_unfinished(place("unfinished"));
+  CHECK(store().unfinished(place("unfinished")).empty());
   CHECK(code_of([&] { mine->finish(); }) == ENOENT);
   others->finish();
   CHECK(store().contains(place("unfinished-not/b")));

@@ -208,7 +208,15 @@ TEST_CASE_FIXTURE(Folder, "an object is there when it is finished, and not befor
   storage.remove(path / "a/b/x");
   CHECK_FALSE(storage.contains(path / "a/b/x"));
   auto killed = storage.put(path / "a/z", mh::Storage::Existing::replace);
+  const std::string large(5 << 20, 'x'); // whole blocks of it are in the file
+  killed->write(std::as_bytes(std::span(large)));
+  const auto rests = storage.unfinished(path);
+  REQUIRE(rests.size() == 1);
+  CHECK(rests[0].name == "a/z");
+  CHECK(rests[0].bytes >= 1 << 20);
+  CHECK(rests[0].bytes <= large.size());
   storage.remove_unfinished(path);
+  CHECK(storage.unfinished(path).empty());
   CHECK(disk.list(path / "a") == std::vector<std::string>{"b", "y"});
   killed.reset();
   storage.remove_all(path / "a");

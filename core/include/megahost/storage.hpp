@@ -109,6 +109,12 @@ public:
     [[nodiscard]] bool operator==(const Item&) const = default;
   };
 
+  /// The rest of an upload that never finished.
+  struct Unfinished {
+    std::string name;   ///< its object's, below the prefix: "step-1/model.safetensors"
+    uint64_t bytes = 0; ///< bytes of it that the storage keeps
+  };
+
   virtual ~Storage();
   [[nodiscard]] virtual std::unique_ptr<Upload>
   put(const Path& path, Existing existing = Existing::replace) = 0;
@@ -122,7 +128,12 @@ public:
   virtual void remove(const Path& path) = 0;
   /// Removes everything below a prefix, in any order.
   virtual void remove_all(const Path& prefix) = 0;
-  /// Removes what uploads that never finished left below a prefix, where no one may be writing.
+
+  /// The rests of uploads that never finished below a prefix, sorted by name; nothing where the
+  /// storage cannot tell.
+  [[nodiscard]] virtual std::vector<Unfinished> unfinished(const Path& /*prefix*/) { return {}; }
+
+  /// Removes them, where no one may be writing.
   virtual void remove_unfinished(const Path& prefix) = 0;
 };
 

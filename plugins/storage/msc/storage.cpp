@@ -120,6 +120,11 @@ void Msc::remove_all(const mh::Path& prefix) {
   place.storage->remove_all(place.path);
 }
 
+std::vector<mh::Storage::Unfinished> Msc::unfinished(const mh::Path& prefix) {
+  const Place place = at(prefix);
+  return place.storage->unfinished(place.path);
+}
+
 void Msc::remove_unfinished(const mh::Path& prefix) {
   const Place place = at(prefix);
   place.storage->remove_unfinished(place.path);

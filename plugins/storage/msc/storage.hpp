@@ -33,6 +33,7 @@ public:
   [[nodiscard]] std::vector<Item> list(const mh::Path& prefix) override;
   void remove(const mh::Path& path) override;
   void remove_all(const mh::Path& prefix) override;
+  [[nodiscard]] std::vector<Unfinished> unfinished(const mh::Path& prefix) override;
   void remove_unfinished(const mh::Path& prefix) override;
 
 private:

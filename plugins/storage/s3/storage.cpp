@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 namespace s3 {
@@ -144,7 +145,43 @@ void S3::remove_all(const Path& prefix) {
   });
 }
 
+std::vector<mh::Storage::Unfinished> S3::unfinished(const Path& prefix) {
+  std::vector<Unfinished> found;
+  const size_t start = below(place_of(prefix).key).size();
+  each_unfinished(prefix, [&](const std::string& key, const std::string& upload) {
+    Request parts = request_for("list the parts of an upload of", "GET", prefix);
+    parts.place.key = key;
+    parts.query = {{"uploadId", upload}};
+    uint64_t bytes = 0;
+    for (bool more = true; more;) {
+      const Reply reply = client_->require(parts, {404}); // it may end meanwhile
+      for (const std::string& part : elements(reply.body, "Part")) {
+        bytes += std::strtoull(first_element(part, "Size").c_str(), nullptr, 10);
+      }
+      const std::string next = first_element(reply.body, "NextPartNumberMarker");
+      more = first_element(reply.body, "IsTruncated") == "true" &&
+             next != parts.query["part-number-marker"];
+      parts.query["part-number-marker"] = next;
+    }
+    found.push_back({key.substr(start), bytes});
+  });
+  std::ranges::sort(found, {}, &Unfinished::name);
+  return found;
+}
+
 void S3::remove_unfinished(const Path& prefix) {
+  each_unfinished(prefix, [&](const std::string& key, const std::string& upload) {
+    Request abort = request_for("remove an unfinished upload of", "DELETE", prefix);
+    abort.place.key = key;
+    abort.query = {{"uploadId", upload}};
+    (void)client_->require(abort, {404});
+  });
+}
+
+void S3::each_unfinished(
+    const Path& prefix,
+    const std::function<void(const std::string& key, const std::string& upload)>& see
+) {
   Request request = request_for("list the unfinished uploads of", "GET", prefix);
   const std::string start = below(std::exchange(request.place.key, ""));
   request.query = {{"uploads", ""}, {"prefix", start}, {"encoding-type", "url"}};
@@ -152,11 +189,9 @@ void S3::remove_unfinished(const Path& prefix) {
   while (more) {
     const Reply reply = client_->require(request);
     for (const std::string& upload : elements(reply.body, "Upload")) {
-      Request abort = request_for("remove an unfinished upload of", "DELETE", prefix);
-      abort.place.key = decoded_key(reply.body, first_element(upload, "Key"));
-      abort.query = {{"uploadId", unescaped(first_element(upload, "UploadId"))}};
-      if (abort.place.key.starts_with(start)) {
-        (void)client_->require(abort, {404});
+      const std::string key = decoded_key(reply.body, first_element(upload, "Key"));
+      if (key.starts_with(start)) {
+        see(key, unescaped(first_element(upload, "UploadId")));
       }
     }
     const Query before = request.query;

@@ -22,6 +22,7 @@ public:
   [[nodiscard]] std::vector<Item> list(const mh::Path& prefix) override;
   void remove(const mh::Path& path) override;
   void remove_all(const mh::Path& prefix) override;
+  [[nodiscard]] std::vector<Unfinished> unfinished(const mh::Path& prefix) override;
   void remove_unfinished(const mh::Path& prefix) override;
 
 private:
@@ -30,6 +31,12 @@ private:
       const mh::Path& prefix,
       const std::string& delimiter,
       const std::function<void(const std::string& key, bool is_prefix)>& see
+  );
+
+  /// Every upload in parts below a prefix that has not finished.
+  void each_unfinished(
+      const mh::Path& prefix,
+      const std::function<void(const std::string& key, const std::string& upload)>& see
   );
 
   std::shared_ptr<StoreClient> client_;

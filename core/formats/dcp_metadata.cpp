@@ -1,12 +1,17 @@
 #include "core/formats/dcp_metadata.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/formats/crc32c.hpp"
 #include "core/formats/manifest.hpp"
 #include "core/formats/pickle.hpp"
 #include "core/formats/torch_file.hpp"
+#include "megahost/error.hpp"
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace mh {
@@ -20,10 +25,34 @@ std::string dcp_class(const char* name) {
   return std::string(kDcp) + "." + name;
 }
 
+/// The last attribute of a Metadata that megahost wrote, which PyTorch passes over: the CRC-32C of
+/// all bytes before its digits. The pickle's end follows them.
+constexpr std::string_view kChecksumName = "megahost.crc32c", kEnd = "ub.";
+constexpr size_t kDigits = 8;
+
+/// The place of the digits; nothing if others wrote it.
+std::optional<size_t> place_of_checksum(std::string_view bytes) {
+  const std::string before = PickleWriter().text(kChecksumName).finish().substr(2); // no protocol
+  const std::string name = before.substr(0, before.size() - 1) + std::string("X\x08\0\0\0", 5);
+  if (bytes.size() < name.size() + kDigits + kEnd.size()) {
+    return std::nullopt;
+  }
+  const size_t digits = bytes.size() - kEnd.size() - kDigits;
+  const bool is_there =
+      bytes.ends_with(kEnd) && bytes.substr(0, digits).ends_with(std::string_view(name));
+  return is_there ? std::optional(digits) : std::nullopt;
+}
+
+std::string checksum_before(std::string_view bytes, size_t digits) {
+  return crc_text(crc32c(bytes.substr(0, digits)));
+}
+
 class DcpReader {
 public:
-  explicit DcpReader(const Pickle& pickle)
-      : pickle_(pickle) {}
+  /// has_checksum: its bytes are those that were written
+  DcpReader(const Pickle& pickle, bool has_checksum)
+      : pickle_(pickle)
+      , has_checksum_(has_checksum) {}
 
   [[nodiscard]] DcpMetadata read() const {
     const PickleValue& root = pickle_.root();
@@ -31,6 +60,9 @@ public:
       pickle_.refuse(root, "it is no Metadata of torch.distributed.checkpoint");
     }
     const Places places = read_places(member(root, "storage_data", PickleKind::dict));
+    if (!has_checksum_) {
+      require_apart(places);
+    }
     DcpMetadata metadata;
     std::map<std::string, DcpTensor> tensors;
     std::map<std::string, DcpObject> objects;
@@ -124,6 +156,29 @@ private:
     return places;
   }
 
+  /// PyTorch writes a chunk where no other lies: a number that was changed to another's place shows.
+  void require_apart(const Places& places) const {
+    std::vector<const Places::value_type*> sorted;
+    for (const auto& place : places) {
+      sorted.push_back(&place);
+    }
+    std::ranges::sort(sorted, {}, [](const auto* one) {
+      return std::tie(one->second.file, one->second.offset);
+    });
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const auto& [before, first] = *sorted[i - 1];
+      const auto& [index, second] = *sorted[i];
+      if (first.file == second.file && first.offset + first.bytes > second.offset) {
+        pickle_.refuse(
+            pickle_.root(),
+            printable(before.first) + " at " + shape_text(before.second) + " and " +
+                printable(index.first) + " at " + shape_text(index.second) +
+                " are said to lie in the same bytes of " + printable(second.file)
+        );
+      }
+    }
+  }
+
   [[nodiscard]] DcpPlace
   place_of(const Places& places, const Index& index, const PickleValue& value) const {
     const auto found = places.find(index);
@@ -175,6 +230,7 @@ private:
   }
 
   const Pickle& pickle_;
+  bool has_checksum_;
 };
 
 /// Writes an object of a class that has attributes and no arguments, up to its attributes.
@@ -229,8 +285,16 @@ void write_place(
 } // namespace
 
 DcpMetadata read_dcp_metadata(std::string bytes, const std::string& file) {
+  const auto digits = place_of_checksum(bytes);
+  if (digits && bytes.substr(*digits, kDigits) != checksum_before(bytes, *digits)) {
+    throw Error(
+        file + ": its checksum does not match",
+        "the checkpoint is damaged: use another one",
+        exit_code::data
+    );
+  }
   const Pickle pickle(std::move(bytes), file);
-  return DcpReader(pickle).read();
+  return DcpReader(pickle, digits.has_value()).read();
 }
 
 std::string dcp_metadata_text(const DcpMetadata& metadata) {
@@ -260,8 +324,12 @@ std::string dcp_metadata_text(const DcpMetadata& metadata) {
   for (const DcpObject& object : metadata.objects) {
     write_place(out, object.name, nullptr, object.place);
   }
-  out.dict().text("storage_meta").none().text("version").text("1.0.0").dict().build();
-  return out.finish();
+  out.dict().text("storage_meta").none().text("version").text("1.0.0");
+  out.text(kChecksumName).text(std::string(kDigits, '0')).dict().build();
+  std::string text = out.finish();
+  const auto digits = place_of_checksum(text);
+  MH_ASSERT(digits, "the checksum is the last attribute");
+  return text.replace(*digits, kDigits, checksum_before(text, *digits));
 }
 
 } // namespace mh

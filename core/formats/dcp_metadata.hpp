@@ -5,6 +5,11 @@
 /// Each chunk is a file of torch.save (torch_file.hpp) within a larger one, of which the place is
 /// said here; so is each object that is no tensor.
 ///
+/// A file of megahost has a checksum of all its bytes, an attribute that PyTorch passes over. In one of
+/// PyTorch the dtypes, shapes and places are compared with each other and with the items that lie
+/// there: a changed name is that of another tensor, and a file that an earlier save left with the same
+/// items is taken for the one whose name was changed to its.
+///
 /// Source:  torch/distributed/checkpoint/metadata.py, filesystem.py (PyTorch 2.11)
 
 #include "core/formats/safetensors.hpp"
@@ -49,8 +54,8 @@ struct DcpMetadata {
 /// Reads and checks it. `file` names it in messages.
 ///
 /// Throws:  mh::Error (exit code 5): a pickle that is refused; a class, dtype or layout that is not
-///          read; chunks that do not cover their tensor exactly, or lie nowhere; a file's name that
-///          is no bare one
+///          read; chunks that do not cover their tensor exactly, lie nowhere, or in one another; a
+///          file's name that is no bare one; a checksum that does not match
 [[nodiscard]] DcpMetadata read_dcp_metadata(std::string bytes, const std::string& file);
 
 /// The pickle that torch.distributed.checkpoint.load reads; equal contents give equal bytes.

@@ -1,6 +1,6 @@
 // Every bit of small checkpoints flipped, and every length that their files can be cut to. One of our
-// own of 1 MB: all are refused with the file's name. Other programs' have checksums of tensors, none
-// of the names and numbers in their index.
+// own of 1 MB: all are refused with the file's name. Other programs' have checksums of tensors; of the
+// names and numbers in their index a changed one is refused, or makes other tensors.
 
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/hf_export.hpp"
@@ -9,9 +9,11 @@
 #include "core/foreign/xser.hpp"
 #include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
+#include "tests/formats/dcp_samples.hpp"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <string>
@@ -309,48 +311,64 @@ TEST_CASE_FIXTURE(Native, "native: every length") {
   }
 }
 
-TEST_CASE("torch.distributed.checkpoint: tensors have checksums, .metadata has none") {
-  Changing store;
-  (void)mh::write_dcp_tensors(store, "saved", small_llama(), R"({"step": 3})");
-  const auto read = [&] {
-    mh::DcpFolder saved(store, "saved");
-    Values values = values_of(saved);
-    values[saved.state()] = at::empty({0});
-    return values;
-  };
-  damage_all(store, "saved", read, [](const auto& file, const auto& flips, const auto& cuts) {
-    CHECK(flips.unnamed + cuts.unnamed == 0);
-    CHECK(cuts.same + cuts.changed + cuts.others == 0);
-    if (!file.ends_with(mh::kDcpMetadataName)) {
-      CHECK(flips.changed + flips.others == 0);
-    }
-  });
+/// `.metadata` as megahost writes it, and as PyTorch does.
+constexpr std::array<bool, 2> kChecksums{true, false};
+
+void set_checksum(Changing& store, const Path& metadata, bool is_there) {
+  std::string& text = store.all.contents(metadata);
+  text = is_there ? text : without_checksum(text);
 }
 
-TEST_CASE("torch_dist: tensors and common.pt have checksums, .metadata has none") {
-  Changing store;
-  (void)mh::write_torch_dist(store, "saved", 3, small_gpt());
-  const auto read = [&] {
-    const auto saved = mh::open_torch_dist(store, "saved/iter_0000003");
-    Values values = values_of(*saved);
-    values[saved->arguments()] = at::empty({0});
-    return values;
-  };
-  damage_all(
-      store,
-      "saved/iter_0000003/",
-      read,
-      [](const auto& file, const auto& flips, const auto& cuts) {
-        if (file.ends_with(mh::kTorchDistMark)) {
-          return; // only its name is looked at
-        }
-        CHECK(flips.unnamed + cuts.unnamed == 0);
-        CHECK(cuts.same + cuts.changed + cuts.others == 0);
-        if (!file.ends_with(mh::kDcpMetadataName)) {
-          CHECK(flips.changed + flips.others == 0);
-        }
+void check_dcp(
+    const std::string& file, const Outcomes& flips, const Outcomes& cuts, bool has_checksum
+) {
+  CHECK(flips.unnamed + cuts.unnamed == 0);
+  CHECK(cuts.same + cuts.changed + cuts.others == 0);
+  CHECK(flips.changed == 0);
+  if (has_checksum || !file.ends_with(mh::kDcpMetadataName)) {
+    CHECK(flips.others == 0);
+  }
+}
+
+TEST_CASE("torch.distributed.checkpoint: tensors have checksums, .metadata of megahost has one") {
+  for (const bool has_checksum : kChecksums) {
+    CAPTURE(has_checksum);
+    Changing store;
+    (void)mh::write_dcp_tensors(store, "saved", small_llama(), R"({"step": 3})");
+    set_checksum(store, "saved/.metadata", has_checksum);
+    const auto read = [&] {
+      mh::DcpFolder saved(store, "saved");
+      Values values = values_of(saved);
+      values[saved.state()] = at::empty({0});
+      return values;
+    };
+    const Path damaged = has_checksum ? "saved" : "saved/.metadata"; // the rest is the same
+    damage_all(store, damaged, read, [&](const auto& file, const auto& flips, const auto& cuts) {
+      check_dcp(file, flips, cuts, has_checksum);
+    });
+  }
+}
+
+TEST_CASE("torch_dist: tensors and common.pt have checksums, .metadata of megahost has one") {
+  for (const bool has_checksum : kChecksums) {
+    CAPTURE(has_checksum);
+    Changing store;
+    (void)mh::write_torch_dist(store, "saved", 3, small_gpt());
+    const Path folder = "saved/iter_0000003";
+    set_checksum(store, folder / mh::kDcpMetadataName, has_checksum);
+    const auto read = [&] {
+      const auto saved = mh::open_torch_dist(store, folder);
+      Values values = values_of(*saved);
+      values[saved->arguments()] = at::empty({0});
+      return values;
+    };
+    const Path damaged = has_checksum ? folder : folder / mh::kDcpMetadataName;
+    damage_all(store, damaged, read, [&](const auto& file, const auto& flips, const auto& cuts) {
+      if (!file.ends_with(mh::kTorchDistMark)) { // its name alone is looked at
+        check_dcp(file, flips, cuts, has_checksum);
       }
-  );
+    });
+  }
 }
 
 TEST_CASE("NeuronX Distributed: all that is read has checksums") {

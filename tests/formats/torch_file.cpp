@@ -1,6 +1,7 @@
 #include "core/formats/torch_file.hpp"
 
 #include "core/formats/dcp_metadata.hpp"
+#include "dcp_samples.hpp"
 #include "refusal.hpp"
 #include "torch_samples.hpp"
 
@@ -260,6 +261,23 @@ TEST_CASE("what .metadata may not say") {
   ));
   CHECK(contains(
       refused([](mh::DcpMetadata& m) { m.objects[0].place.offset = UINT64_MAX; }), "at byte -1"
+  ));
+  // A place is a single tensor's, unless a checksum says that it was so written.
+  mh::DcpMetadata shared{
+      {{"v", Dtype::f32, {2}, {{{0}, {2}, {"a.distcp", 0, 100}}}},
+       {"w", Dtype::f32, {2}, {{{0}, {2}, {"a.distcp", 0, 100}}}}},
+      {}};
+  CHECK(mh::read_dcp_metadata(mh::dcp_metadata_text(shared), "m").tensors.size() == 2);
+  CHECK(contains(
+      refusal([&] {
+        (void)mh::read_dcp_metadata(mh::test::without_checksum(mh::dcp_metadata_text(shared)), "m");
+      }),
+      "\"v\" at [0] and \"w\" at [0] are said to lie in the same bytes of \"a.distcp\""
+  ));
+  std::string changed = mh::dcp_metadata_text(shared);
+  changed[changed.find("a.distcp")] = 'b';
+  CHECK(contains(
+      refusal([&] { (void)mh::read_dcp_metadata(changed, "m"); }), "m: its checksum does not match"
   ));
   CHECK(contains(
       refusal([] { (void)mh::read_dcp_metadata(mh::PickleWriter().none().finish(), "m"); }),

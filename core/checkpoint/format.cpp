@@ -140,19 +140,21 @@ std::vector<std::string> unused_tensors(
   return names;
 }
 
+size_t index_of(const CheckpointReader& saved, const CheckpointTensor& tensor) {
+  return static_cast<size_t>(&tensor - saved.tensors().data());
+}
+
 std::vector<uint64_t>
 bytes_to_read(const CheckpointReader& saved, std::optional<at::ScalarType> dtype) {
-  std::vector<uint64_t> largest(saved.tensors().size());
-  for (const StoredBox& box : saved.boxes()) {
-    const CheckpointTensor& tensor = saved.tensors()[box.tensor];
+  std::vector<uint64_t> bytes = largest_boxes(saved);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const CheckpointTensor& tensor = saved.tensors()[i];
     const bool is_cast =
         at::isFloatingType(tensor.dtype) && tensor.dtype != dtype.value_or(tensor.dtype);
-    if (is_cast || box.shape != tensor.shape) {
-      uint64_t& bytes = largest[box.tensor];
-      bytes = std::max(bytes, value_bytes(tensor.dtype, box.shape));
-    }
+    const bool is_whole = bytes[i] == value_bytes(tensor.dtype, tensor.shape);
+    bytes[i] = is_whole && !is_cast ? 0 : bytes[i];
   }
-  return largest;
+  return bytes;
 }
 
 std::vector<uint64_t> largest_boxes(const CheckpointReader& saved) {
@@ -188,11 +190,21 @@ std::optional<int64_t> load_newest(
   const auto first = on_first(ranks, [&steps] { return nlohmann::json(steps).dump(); });
   std::exception_ptr refusal; // not because of damage
   const auto open_and_load = [&](int64_t step) {
-    together(ranks, [&] {
-      attempt.open(step);
-      return std::string();
+    const auto newer = together(ranks, [&]() -> std::string { // is no damage, on any rank
+      try {
+        attempt.open(step);
+        return "";
+      } catch (const NewerVersion& error) {
+        return nlohmann::json{error.what(), error.hint()}.dump();
+      }
     });
     try {
+      for (const std::string& said : newer) {
+        if (!said.empty()) {
+          const auto error = nlohmann::json::parse(said);
+          throw Error(error[0], error[1], exit_code::data);
+        }
+      }
       attempt.judge();
     } catch (const Error&) {
       refusal = std::current_exception();

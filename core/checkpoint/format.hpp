@@ -39,6 +39,9 @@ const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& 
     const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks = {}
 );
 
+/// The index in `CheckpointReader::tensors` of one of them, such as `find` gives.
+[[nodiscard]] size_t index_of(const CheckpointReader& saved, const CheckpointTensor& tensor);
+
 /// Bytes that a reader may have in memory next to each tensor that it fills: the largest of the boxes
 /// that it is stored in. One that is stored as a whole is read straight into it, unless it is of
 /// floats and to have another dtype than it was saved in. By index, as `CheckpointReader::tensors`.
@@ -64,7 +67,8 @@ struct LoadAttempt {
 /// twice: a checkpoint turns out to be damaged while it is loaded, and the one before it is loaded
 /// over it.
 ///
-/// Throws:  mh::Error (exit code 5) naming `root` if there are steps and none is whole
+/// Throws:  mh::Error (exit code 5) naming `root` if there are steps and none is whole; that of one
+///          that a newer megahost wrote, as older ones are not what the run has come to
 /// Ranks:   all, `judge` too; rank 0's steps count
 [[nodiscard]] std::optional<int64_t> load_newest(
     const Path& root,

@@ -142,6 +142,8 @@ std::string box(const Chunk& chunk) {
 
 } // namespace
 
+NewerVersion::~NewerVersion() = default;
+
 const StoredTensor* Manifest::find(const std::string& name) const {
   const auto at = std::lower_bound(
       tensors.begin(),
@@ -223,10 +225,13 @@ Manifest read_manifest(std::string_view text, const std::string& file, bool is_p
     );
   }
   if (const int64_t version = json_size(root, "version", file); version != kVersion) {
-    throw Error(
-        file + ": version " + std::to_string(version) + ", expected " + std::to_string(kVersion),
-        "use the megahost that wrote it, or a newer one",
-        exit_code::data
+    const std::string what =
+        "version " + std::to_string(version) + ", expected " + std::to_string(kVersion);
+    if (version < kVersion) {
+      refuse(file, what);
+    }
+    throw NewerVersion(
+        file + ": " + what, "use the megahost that wrote it, or a newer one", exit_code::data
     );
   }
   Manifest manifest;

@@ -14,6 +14,7 @@
 /// anything is read.
 
 #include "core/formats/safetensors.hpp"
+#include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -57,6 +58,13 @@ struct Manifest {
   [[nodiscard]] const StoredTensor* find(const std::string& name) const;
 };
 
+/// A checkpoint that a newer megahost wrote: it may be whole, and only that one can say so.
+class NewerVersion : public Error {
+public:
+  using Error::Error;
+  ~NewerVersion() override;
+};
+
 /// The manifest's text; files, tensors and chunks are sorted, so that equal contents give equal
 /// bytes.
 ///
@@ -67,7 +75,7 @@ struct Manifest {
 /// and, unless it is one rank's part, that the chunks of each tensor cover it exactly. `file` names
 /// it in messages.
 ///
-/// Throws:  mh::Error (exit code 5)
+/// Throws:  NewerVersion; mh::Error (exit code 5)
 [[nodiscard]] Manifest
 read_manifest(std::string_view text, const std::string& file, bool is_part = false);
 

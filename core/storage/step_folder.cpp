@@ -1,6 +1,7 @@
 #include "core/storage/step_folder.hpp"
 
 #include "core/base/text.hpp"
+#include "core/formats/manifest.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -117,6 +118,8 @@ std::optional<int64_t> newest_step(
     try {
       verify(steps[i]);
       return steps[i];
+    } catch (const NewerVersion&) {
+      throw;
     } catch (const Error& error) {
       const std::string damaged = "the checkpoint of step " + std::to_string(steps[i]) +
                                   " is damaged (" + error.what() + ")";

@@ -63,7 +63,7 @@ public:
 
   /// The newest step that `verify` lets pass. Says each newer one that it does not.
   ///
-  /// Throws:  mh::Error (exit code 5) if there are steps and none passes
+  /// Throws:  mh::Error (exit code 5) if there are steps and none passes; NewerVersion, as `verify`
   [[nodiscard]] std::optional<int64_t> newest(const Verify& verify) const;
 
   /// For one process of a run, once, before it saves: removes what dead processes left

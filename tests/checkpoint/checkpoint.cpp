@@ -1,5 +1,6 @@
 #include "core/checkpoint/checkpoint.hpp"
 
+#include "core/formats/crc32c.hpp"
 #include "core/mesh/collective_log.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
@@ -8,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <memory>
 #include <random>
 
 using mh::Checkpoint;
@@ -29,6 +32,37 @@ TEST_CASE_FIXTURE(Saves, "what is saved is loaded, bit for bit") {
       std::vector<std::string>{
           "megahost.manifest.json", "shard-00001-model-00001-of-00001.safetensors"}
   );
+}
+
+TEST_CASE_FIXTURE(
+    Saves, "a checkpoint of a newer version is refused, and none before it is taken"
+) {
+  save(1, model());
+  save(2, model());
+  const mh::Path manifest = folder.path(2) / mh::kManifestName;
+  std::string text = mh::get_text(disk, manifest, 1 << 20);
+  text.replace(text.find("\"version\":1"), 11, "\"version\":2");
+  const std::string body = text.substr(0, text.rfind(",\n\"crc32c\""));
+  mh::put_text(
+      disk, manifest, body + ",\n\"crc32c\":\"" + mh::crc_text(mh::crc32c(body)) + "\"}\n"
+  );
+  std::unique_ptr<Checkpoint> saved;
+  const auto load_any = [&] {
+    (void)mh::load_newest(
+        "/run",
+        folder.steps(),
+        {.open = [&](int64_t step
+                 ) { saved = std::make_unique<Checkpoint>(disk, folder.path(step)); },
+         .judge = [] {},
+         .load = [&] { saved->require_whole(); }},
+        [&](const std::string& sentence) { warnings.push_back(sentence); }
+    );
+  };
+  const auto verify_any = [&] { (void)folder.newest(mh::whole_checkpoint(disk)); };
+  for (const auto& action : {std::function<void()>(load_any), std::function<void()>(verify_any)}) {
+    CHECK(contains(refusal(action), "megahost.manifest.json: version 2, expected 1"));
+  }
+  CHECK(warnings.empty());
 }
 
 TEST_CASE_FIXTURE(Saves, "the same state gives the same bytes, in whatever order it is named") {

@@ -2,14 +2,15 @@
 """Credentials of each source, addresses of each kind, and what goes wrong in a sentence. No secret is ever printed."""
 
 import http.server
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 
-from given import Given, aws_folder
-from store import CANARIES, CONTAINER_TOKEN, SECRET, Refused, Store, free_port, skip_without_moto, verify
+from given import Given, aws_folder, sso_token
+from store import CANARIES, CONTAINER_TOKEN, REFRESH_TOKEN, SECRET, SSO_TOKEN, Refused, Store, free_port, skip_without_moto, verify
 
 skip_without_moto()
 MEGAHOST = os.environ["MEGAHOST"]
@@ -33,7 +34,8 @@ def allowed(name, store, *words, **environment):
 
 def credentials(store, home, given):
     aws_folder(home)
-    base = {**STATIC, "HOME": home, "AWS_ENDPOINT_URL_STS": given, "AWS_ENDPOINT_URL_SSO": given}
+    base = {**STATIC, "HOME": home, "AWS_ENDPOINT_URL_STS": given, "AWS_ENDPOINT_URL_SSO": given,
+            "AWS_ENDPOINT_URL_SSO_OIDC": given}
     elsewhere = {**base, "HOME": "/nonexistent"}
     allowed("environment", store)
     allowed("default profile", store, **base)
@@ -45,7 +47,15 @@ def credentials(store, home, given):
     allowed("container", store, **elsewhere, AWS_CONTAINER_CREDENTIALS_FULL_URI=given + "/container",
             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=home + "/token")
     allowed("machine", store, **{**elsewhere, "AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": given})
-    expect("expired sign-on", store, "the token of single sign-on has expired", **base, AWS_PROFILE="expired")
+    for profile in ("expired", "not-renewed", "late"):
+        expect("sign-on that is " + profile, store, "the token of single sign-on has expired", **base, AWS_PROFILE=profile)
+    for again in range(2):  # the second one by the token that the first has kept
+        allowed("renewed sign-on", store, **base, AWS_PROFILE="renewed")
+    kept = json.loads(sso_token(home, "ends").read_text())
+    if (kept["accessToken"], kept["refreshToken"]) != (SSO_TOKEN, REFRESH_TOKEN + "-next") or kept["expiresAt"] < "2026":
+        wrong.append("the renewed token is not kept")
+    if sso_token(home, "ends").stat().st_mode & 0o777 != 0o600:
+        wrong.append("others may read the renewed token")
     expect("process without a key", store, "the credential_process of profile broken: the answer holds no AccessKeyId", **base,
            AWS_PROFILE="broken")
     expect("address of a container", store, "credentials of the container: its address is neither http nor https", **elsewhere,

@@ -7,8 +7,8 @@ import pathlib
 import sys
 import urllib.parse
 
-from store import (CONTAINER_TOKEN, KEY, MACHINE_TOKEN, ROLE_SECRET, SECRET, SSO_TOKEN, TOKEN, WEB_TOKEN, Refused,
-                   verify)
+from store import (CLIENT_SECRET, CONTAINER_TOKEN, KEY, MACHINE_TOKEN, REFRESH_TOKEN, ROLE_SECRET, SECRET, SSO_TOKEN, TOKEN,
+                   WEB_TOKEN, Refused, verify)
 
 
 class Given(http.server.BaseHTTPRequestHandler):
@@ -59,10 +59,19 @@ class Given(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/latest/meta-data/iam/security-credentials/"):
             assert self.headers["x-aws-ec2-metadata-token"] == MACHINE_TOKEN
             return keys if self.path.endswith("/the-role") else "the-role"
+        if self.path == "/token":
+            assert json.loads(self.body) == {"clientId": "c", "clientSecret": CLIENT_SECRET, "grantType": "refresh_token",
+                                             "refreshToken": REFRESH_TOKEN}
+            return json.dumps({"accessToken": SSO_TOKEN, "expiresIn": 28800, "refreshToken": REFRESH_TOKEN + "-next"})
         assert self.path == "/federation/credentials" and self.headers["x-amz-sso_bearer_token"] == SSO_TOKEN
         assert self.query == "account_id=1&role_name=r"
         return json.dumps({"roleCredentials": {"accessKeyId": KEY, "secretAccessKey": SECRET, "sessionToken": TOKEN,
                                                "expiration": 3786912000000}})
+
+
+def sso_token(home, session):
+    """The file in which `aws sso login` leaves a session's token."""
+    return pathlib.Path(home, ".aws/sso/cache", hashlib.sha1(session.encode()).hexdigest() + ".json")
 
 
 def aws_folder(home):
@@ -78,10 +87,16 @@ def aws_folder(home):
         f"[profile role]\nrole_arn = arn:role\nsource_profile = base\nexternal_id = x y\n"
         f"[profile web]\nrole_arn = arn:web\nweb_identity_token_file = {home}/web\n"
         f"[profile sso]\nsso_session = company\nsso_account_id = 1\nsso_role_name = r\n"
-        f"[profile expired]\nsso_session = old\nsso_account_id = 1\nsso_role_name = r\n"
-        f"[sso-session company]\nsso_region = us-east-1\n[sso-session old]\nsso_region = us-east-1\n")
-    for session, until in {"company": "2090", "old": "2020"}.items():
-        (aws / "sso/cache" / (hashlib.sha1(session.encode()).hexdigest() + ".json")).write_text(
-            json.dumps({"accessToken": SSO_TOKEN, "expiresAt": f"{until}-01-01T00:00:00Z"}))
+        + "".join(f"[profile {profile}]\nsso_session = {session}\nsso_account_id = 1\nsso_role_name = r\n"
+                  f"[sso-session {session}]\nsso_region = us-east-1\n"
+                  for profile, session in (("expired", "old"), ("renewed", "ends"), ("not-renewed", "revoked"), ("late", "unknown")))
+        + "[sso-session company]\nsso_region = us-east-1\n")
+    renewable = {"clientId": "c", "clientSecret": CLIENT_SECRET, "registrationExpiresAt": "2090-01-01T00:00:00Z"}
+    for session, until, more in (("company", "2090", {}), ("old", "2020", {}), ("ends", "2020", {**renewable, "refreshToken": REFRESH_TOKEN}),
+                                 ("revoked", "2020", {**renewable, "refreshToken": REFRESH_TOKEN + "-revoked"}),
+                                 ("unknown", "2020", {**renewable, "refreshToken": REFRESH_TOKEN,
+                                                      "registrationExpiresAt": "2020-01-01T00:00:00Z"})):
+        sso_token(home, session).write_text(json.dumps({"accessToken": SSO_TOKEN if until == "2090" else "ended",
+                                                        "expiresAt": f"{until}-01-01T00:00:00Z", **more}))
     pathlib.Path(home, "web").write_text(WEB_TOKEN + "\n")
     pathlib.Path(home, "token").write_text(CONTAINER_TOKEN + "\n")

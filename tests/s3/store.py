@@ -27,9 +27,9 @@ import types
 import urllib.parse
 
 KEY, SECRET, TOKEN = "AKIATESTTESTTESTTEST", "canarySecretCanarySecretCanarySecret0001", "canaryTokenCanaryTokenCanary0002"
-WEB_TOKEN, SSO_TOKEN, CONTAINER_TOKEN, MACHINE_TOKEN, ROLE_SECRET = (
-    f"canaryOfThe{source}0003" for source in ("WebIdentity", "SingleSignOn", "Container", "Machine", "Role"))
-CANARIES = (SECRET, TOKEN, WEB_TOKEN, SSO_TOKEN, CONTAINER_TOKEN, MACHINE_TOKEN, ROLE_SECRET)
+WEB_TOKEN, SSO_TOKEN, CONTAINER_TOKEN, MACHINE_TOKEN, ROLE_SECRET, REFRESH_TOKEN, CLIENT_SECRET = (
+    f"canaryOfThe{source}0003" for source in ("WebIdentity", "SingleSignOn", "Container", "Machine", "Role", "Refresh", "Client"))
+CANARIES = (SECRET, TOKEN, WEB_TOKEN, SSO_TOKEN, CONTAINER_TOKEN, MACHINE_TOKEN, ROLE_SECRET, REFRESH_TOKEN, CLIENT_SECRET)
 SKIPPED = 77
 PYTHON = pathlib.Path(os.environ["MEGAHOST_S3_ENVIRONMENT"]) / "bin/python"
 REGION = "us-east-1"

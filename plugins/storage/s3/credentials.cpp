@@ -5,9 +5,13 @@
 #include <megahost/error.hpp>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <random>
 
 namespace s3 {
@@ -17,8 +21,9 @@ namespace {
 using mh::Error;
 namespace exit_code = mh::exit_code;
 
-constexpr int kRenewBefore = 300; // seconds before credentials end
-constexpr int kMostRoles = 5;     // one assumed by another
+constexpr int kRenewBefore = 300;      // seconds before credentials end
+constexpr int kRenewTokenBefore = 900; // the same of a token of single sign-on
+constexpr int kMostRoles = 5;          // one assumed by another
 constexpr const char* kContainer = "http://169.254.170.2";
 constexpr const char* kMachine = "http://169.254.169.254";
 
@@ -30,6 +35,33 @@ constexpr const char* kMachine = "http://169.254.169.254";
 std::time_t seconds_of(const std::string& time) {
   std::tm parts{};
   return strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr ? 0 : timegm(&parts);
+}
+
+std::string iso_time(std::time_t seconds) {
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  std::array<char, 21> text{};
+  (void)std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+/// Puts a file that its user alone can read in the place of another, whole; false if it cannot be.
+bool replace_private_file(const std::string& path, const std::string& text) {
+  std::string made = path + ".XXXXXX";
+  const int file = mkstemp(made.data());
+  if (file < 0) {
+    return false;
+  }
+  close(file);
+  std::ofstream(made) << text << std::flush;
+  std::error_code error;
+  const bool is_whole = std::filesystem::file_size(made, error) == text.size();
+  if (is_whole) {
+    std::filesystem::rename(made, path, error);
+  }
+  std::error_code ignored;
+  std::filesystem::remove(made, ignored);
+  return is_whole && !error;
 }
 
 std::string text_of(const nlohmann::json& json, const char* name) {
@@ -256,7 +288,46 @@ private:
     return assume(std::move(query), signer, source);
   }
 
-  /// With the token that `aws sso login` has left.
+  /// A token in place of one that ends, by the refresh token next to it; nothing where there is none
+  /// that counts.
+  ///
+  /// Source:  IAM Identity Center OIDC API Reference, "CreateToken"
+  std::optional<nlohmann::json>
+  renewed_token(const nlohmann::json& cached, const std::string& region) {
+    const std::time_t registered = seconds_of(text_of(cached, "registrationExpiresAt"));
+    if (text_of(cached, "refreshToken").empty() || registered <= std::time(nullptr)) {
+      return std::nullopt;
+    }
+    const std::string body =
+        nlohmann::json{
+            {"clientId", text_of(cached, "clientId")},
+            {"clientSecret", text_of(cached, "clientSecret")},
+            {"grantType", "refresh_token"},
+            {"refreshToken", text_of(cached, "refreshToken")}}
+            .dump();
+    const HttpReply reply = ask(
+        {.method = "POST",
+         .url = service_url("SSO_OIDC", "https://oidc." + region + ".amazonaws.com") + "/token",
+         .headers = {{"content-type", "application/json"}},
+         .body = body}
+    );
+    const auto given = nlohmann::json::parse(reply.body, nullptr, false);
+    if (!reply.ok() || !given.is_object() || text_of(given, "accessToken").empty()) {
+      return std::nullopt;
+    }
+    nlohmann::json token = cached;
+    token["accessToken"] = given["accessToken"];
+    const auto seconds = given.value("expiresIn", nlohmann::json());
+    token["expiresAt"] = iso_time(
+        std::time(nullptr) + (seconds.is_number_integer() ? seconds.get<std::time_t>() : 0)
+    );
+    if (const std::string next = text_of(given, "refreshToken"); !next.empty()) {
+      token["refreshToken"] = next;
+    }
+    return token;
+  }
+
+  /// With the token that `aws sso login` has left, which is renewed in its file where it ends.
   Credentials single_sign_on(const Settings& settings, const std::string& source) {
     const std::string session = value_of(settings, "sso_session");
     const Settings* shared = profiles_.session(session);
@@ -268,13 +339,19 @@ private:
     const std::string file = profiles_.folder() + "/sso/cache/" +
                              sha1(session.empty() ? value_of(where, "sso_start_url") : session) +
                              ".json";
-    const auto cached = nlohmann::json::parse(read_small_file(file).value_or(""), nullptr, false);
+    auto cached = nlohmann::json::parse(read_small_file(file).value_or(""), nullptr, false);
     if (!cached.is_object() || text_of(cached, "accessToken").empty()) {
       fail(source, "there is no token of single sign-on", login);
     }
     const std::time_t until = seconds_of(text_of(cached, "expiresAt"));
-    if (until != 0 && until <= std::time(nullptr)) {
-      fail(source, "the token of single sign-on has expired", login);
+    const std::time_t left = until == 0 ? kRenewTokenBefore : until - std::time(nullptr);
+    if (left < kRenewTokenBefore) {
+      if (auto renewed = renewed_token(cached, value_of(where, "sso_region"))) {
+        cached = std::move(*renewed);
+        (void)replace_private_file(file, cached.dump()); // else the next start renews it again
+      } else if (left <= 0) {
+        fail(source, "the token of single sign-on has expired", login);
+      }
     }
     const std::string base = service_url(
         "SSO", "https://portal.sso." + value_of(where, "sso_region") + ".amazonaws.com"

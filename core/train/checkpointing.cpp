@@ -231,7 +231,8 @@ void say_load(const CheckpointReader& saved, const MappedSlices& slices, const R
   for (const PackedSlice& one : slices.packed) { // half a byte each, and one for 32
     bytes += static_cast<uint64_t>(one.own.numel()) * 17 / 32;
   }
-  constexpr uint64_t kLarge = 1'000'000'000; // less is loaded before a person has read of it
+  constexpr uint64_t kLarge =
+      100'000'000; // less is within the noise of what a program takes anyway
   if (bytes < kLarge) {
     return;
   }

@@ -93,7 +93,7 @@ void AssembledReader::read(std::span<const Slice> slices) {
   for (const Slice& slice : slices) {
     const CheckpointTensor& known = require_fit(*this, slice);
     const Box own{slice.offset, slice.local.sizes().vec()};
-    for (const AssembledPart& part : parts_[static_cast<size_t>(&known - tensors_.data())]) {
+    for (const AssembledPart& part : parts_[index_of(*this, known)]) {
       const Box both = own.common(part.box);
       if (both.elements() == 0) {
         continue;

@@ -109,7 +109,7 @@ public:
           }
           continue;
         }
-        reading = std::max(reading, boxes[static_cast<size_t>(&ours - saved_.tensors().data())]);
+        reading = std::max(reading, boxes[index_of(saved_, ours)]);
         if (!map.at.empty() && --uses[part.ours] > 0) {
           held += kept[part.ours] = bytes;
         } else {

@@ -1,6 +1,7 @@
 #include "core/checkpoint/mapped_slices.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/tensors.hpp"
 
@@ -157,7 +158,7 @@ uint64_t bytes_to_read(
 ) {
   const bool by_rows = saved.names() != TensorNames::own; // else whole boxes, with their checksums
   const auto bytes = [&](const CheckpointTensor& tensor, int64_t rows) {
-    const uint64_t box = largest[static_cast<size_t>(&tensor - saved.tensors().data())];
+    const uint64_t box = largest[index_of(saved, tensor)];
     const int64_t all = tensor.shape.empty() ? 1 : std::max<int64_t>(1, tensor.shape[0]);
     const uint64_t row = value_bytes(tensor.dtype, tensor.shape) / static_cast<uint64_t>(all);
     return by_rows ? std::min(box, row * static_cast<uint64_t>(rows)) : box;
@@ -168,8 +169,7 @@ uint64_t bytes_to_read(
     const ptrdiff_t first = by_rows && !own.empty() ? 1 : 0; // rows lie one after the other
     return one.local.scalar_type() == tensor.dtype &&
            std::equal(own.begin() + first, own.end(), tensor.shape.begin() + first) &&
-           largest[static_cast<size_t>(&tensor - saved.tensors().data())] ==
-               value_bytes(tensor.dtype, tensor.shape);
+           largest[index_of(saved, tensor)] == value_bytes(tensor.dtype, tensor.shape);
   };
   for (const Slice& one : slices.slices) {
     if (is_read_in_place(one, *saved.find(one.name))) {

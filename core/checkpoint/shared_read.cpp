@@ -2,6 +2,7 @@
 
 #include "core/base/host_name.hpp"
 #include "core/checkpoint/box.hpp"
+#include "core/checkpoint/format.hpp"
 #include "megahost/mesh.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -86,7 +87,7 @@ public:
       , boxes_(saved.boxes()) {
     wanted_.resize(peers_.size());
     for (const Slice& slice : slices) {
-      const auto tensor = static_cast<size_t>(saved.find(slice.name) - saved.tensors().data());
+      const size_t tensor = index_of(saved, *saved.find(slice.name));
       wanted_[me_][tensor].push_back({slice.offset, slice.local.sizes().vec()});
       locals_[tensor].push_back(slice.local);
     }

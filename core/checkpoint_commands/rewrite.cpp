@@ -232,7 +232,7 @@ uint64_t mean_at_once(const OpenSteps& saved, const std::vector<TensorOutline>& 
       const uint64_t wide =
           at::isFloatingType(tensor->dtype) ? value_bytes(at::kDouble, tensor->shape) : 0;
       const uint64_t sum = one == saved.front() ? 0 : std::max(wide, bytes);
-      const uint64_t box = boxes[static_cast<size_t>(tensor - one->tensors().data())];
+      const uint64_t box = boxes[index_of(*one, *tensor)];
       most = std::max(most, sum + bytes + std::max(box, wide));
     }
   }

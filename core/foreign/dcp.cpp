@@ -116,7 +116,7 @@ void DcpFolder::read(std::span<const Slice> slices) {
   std::map<std::tuple<std::string_view, uint64_t, const DcpChunk*>, Chunked> wanted; // by place
   for (const Slice& slice : slices) {
     const CheckpointTensor& known = require_fit(*this, slice);
-    const DcpTensor& tensor = metadata_.tensors[static_cast<size_t>(&known - tensors_.data())];
+    const DcpTensor& tensor = metadata_.tensors[index_of(*this, known)];
     if (slice.local.numel() == 0) {
       continue;
     }

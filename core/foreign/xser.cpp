@@ -2,6 +2,7 @@
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/assembled.hpp"
+#include "core/checkpoint/format.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/foreign/torch_folder.hpp"
 #include "core/foreign/xser_names.hpp"
@@ -167,8 +168,7 @@ private:
 
   [[nodiscard]] AssembledPart part_of(const CheckpointTensor& tensor) const {
     const std::vector<int64_t> origin(tensor.shape.size());
-    return {
-        static_cast<size_t>(&tensor - stored_.tensors().data()), origin, {origin, tensor.shape}};
+    return {index_of(stored_, tensor), origin, {origin, tensor.shape}};
   }
 
   void add(const std::string& name, AssembledTensor made) {

@@ -257,21 +257,15 @@ void require_corpus_in_run(const Read& read) {
   if (!read.loaded.of_run || schema == read.resolved.schemas.end() || data == nullptr) {
     return;
   }
-  for (const Field& field : schema->second.fields) {
-    const Value* value = data->find(field.name);
-    if (value == nullptr || field.name == "cache") {
-      continue;
+  const auto required = [&](const Value& path, const Field& field) {
+    if (field.name != "cache") {
+      const bool is_list = data->find(field.name)->is_array();
+      require_in_run(run_of(read.loaded), "data." + field.name, path, is_list);
     }
-    Table table{{field.name, *value}};
-    change_paths(
-        Schema{{field}, {}},
-        [&](const Value& path) {
-          require_in_run(run_of(read.loaded), "data." + field.name, path, value->is_array());
-          return path;
-        },
-        table
-    );
-  }
+    return path;
+  };
+  Table table = data->as_table();
+  change_paths(schema->second, required, table);
 }
 
 RecipeFiles recipe_files(const std::string& file, const Facts& facts, bool of_run) {

@@ -160,7 +160,7 @@ Value Host::on_this_machine(const Registry::Entry& entry, const Value& options) 
   if (!corpus && entry.kind != Kind::tokenizer) {
     return options;
   }
-  const auto copied = [&](const Value& path) {
+  const auto copied = [&](const Value& path, const Field&) {
     if (!path.is_string() || !scheme_of(path.as_string())) {
       return path;
     }

@@ -72,7 +72,9 @@ std::string checkpoints_of(const RunPlaces& places, const std::string& taken) {
 }
 
 void change_paths(
-    const Schema& schema, const std::function<Value(const Value& path)>& change, Table& ret_table
+    const Schema& schema,
+    const std::function<Value(const Value& path, const Field& field)>& change,
+    Table& ret_table
 ) {
   for (const Field& field : schema.fields) {
     Value* value = field.path || field.item ? ret_table.find(field.name) : nullptr;
@@ -80,28 +82,30 @@ void change_paths(
       continue;
     }
     if (field.item) {
+      const auto of_field = [&](const Value& path, const Field&) { return change(path, field); };
       if (value->is_array()) {
         for (Value& item : value->as_array()) {
-          change_paths(*field.item, change, item.as_table());
+          change_paths(*field.item, of_field, item.as_table());
         }
       }
       continue;
     }
     if (!value->is_array()) {
-      *value = change(*value);
+      *value = change(*value, field);
       continue;
     }
     for (Value& item : value->as_array()) {
       if (!item.origin.source) {
         item.origin = value->origin;
       }
-      item = change(item);
+      item = change(item, field);
     }
   }
 }
 
 void make_paths_absolute(const Schema& schema, Table& ret_table) {
-  change_paths(schema, absolute_path, ret_table);
+  const auto absolute = [](const Value& path, const Field&) { return absolute_path(path); };
+  change_paths(schema, absolute, ret_table);
 }
 
 } // namespace mh

@@ -20,9 +20,11 @@ namespace mh {
 [[nodiscard]] Value absolute_path(const Value& path);
 
 /// Puts what `change` makes of each path of a table (Field::path), absent ones left out, in its
-/// place.
+/// place. `field` is the table's, also where the path is of a table in its list.
 void change_paths(
-    const Schema& schema, const std::function<Value(const Value& path)>& change, Table& ret_table
+    const Schema& schema,
+    const std::function<Value(const Value& path, const Field& field)>& change,
+    Table& ret_table
 );
 
 /// Makes the paths of a complete table absolute, as its schema says (Field::path).

@@ -302,7 +302,7 @@ private:
   void make_named_absolute() {
     for (const auto& [name, schema] : schemas_) {
       Value& part = name.empty() ? tree_ : *path_in(tree_, name);
-      const auto checked = [this](const Value& path) {
+      const auto checked = [this](const Value& path, const Field&) {
         check_scheme(path);
         return absolute_path(path);
       };

@@ -102,18 +102,26 @@ void simplify_windows(Table& config, bool alternate) {
     config.set("sliding_window", Value());
     return;
   }
-  if (given(config, "layer_types") == nullptr) {
-    const int64_t bound = most.is_null() ? 28 : most.as_integer();
-    Value::Array types;
-    for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
-      const bool window = alternate ? i % 2 == 0 && i < bound : i >= bound;
-      types.emplace_back(window ? "sliding_attention" : "full_attention");
-    }
-    Value made(std::move(types));
-    made.origin = most.origin;
-    config.set("layer_types", made);
-  }
+  const int64_t bound = most.is_null() ? 28 : most.as_integer();
+  complete_layer_types(config, [alternate, bound](int64_t layer) {
+    return alternate ? layer % 2 == 0 && layer < bound : layer >= bound;
+  });
   simplify_layer_types(config);
+}
+
+bool is_absent(const Table& config, std::string_view key) {
+  return given(config, key) == nullptr;
+}
+
+void complete_layer_types(Table& config, const std::function<bool(int64_t layer)>& has_window) {
+  if (!is_absent(config, "layer_types")) {
+    return;
+  }
+  Value::Array types;
+  for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
+    types.emplace_back(has_window(i) ? "sliding_attention" : "full_attention");
+  }
+  config.set("layer_types", std::move(types));
 }
 
 void simplify_layer_types(Table& config) {

@@ -18,6 +18,10 @@ bool is_word(const HfKey& key, const Value& value) {
   });
 }
 
+HfKey only_value(std::string key, const Value& value) {
+  return {.key = std::move(key), .absent = value, .words = {{value}}};
+}
+
 const HfModel* HfMapping::find(std::string_view model_type) const {
   const auto found = std::find_if(models.begin(), models.end(), [model_type](const HfModel& model) {
     return model.model_type == model_type;

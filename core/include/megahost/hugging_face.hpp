@@ -65,6 +65,9 @@ struct HfKey {
   bool read = true;
 };
 
+/// A key of which one value alone is possible, that of an absent key; no field of ours says it.
+[[nodiscard]] MH_API HfKey only_value(std::string key, const Value& value);
+
 /// The models of one `model_type`.
 struct HfModel {
   std::string model_type;   ///< "llama"

@@ -20,11 +20,6 @@ using mh::Value;
 
 constexpr int64_t kPattern = 6; // layers: windows in all but the last of so many
 
-/// Only this value of a key is possible.
-mh::HfKey only(std::string key, Value value) {
-  return {.key = std::move(key), .absent = value, .words = {{value}}};
-}
-
 mh::HfKey no_bidirectional_attention() {
   return {.key = "use_bidirectional_attention", .words = {{Value()}, {.theirs = false}}};
 }
@@ -33,7 +28,7 @@ std::vector<mh::HfKey> gemma_keys(const mh::LlamaDefaults& defaults, const char*
   auto keys = mh::joined(
       {mh::llama_keys(defaults),
        {{.key = "tie_word_embeddings", .field = "tied", .absent = true},
-        only("attention_bias", false)}}
+        mh::only_value("attention_bias", false)}}
   );
   std::erase_if(keys, [](const mh::HfKey& key) { return key.key == "hidden_act"; });
   keys.push_back(
@@ -95,21 +90,14 @@ void simplify_bases(Table& config) {
 
 /// Without layer_types all layers but the last of `period` have the window.
 void simplify_types(Table& config, int64_t period) {
-  const Value* types = config.find("layer_types");
-  if (types == nullptr || types->is_null()) {
-    Value::Array made;
-    for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {
-      made.emplace_back(i % period != 0 ? "sliding_attention" : "full_attention");
-    }
-    config.set("layer_types", std::move(made));
-  }
+  mh::complete_layer_types(config, [period](int64_t layer) { return (layer + 1) % period != 0; });
   mh::simplify_layer_types(config);
 }
 
 void simplify_gemma3(Table& config) {
   simplify_bases(config);
   const Value every = config.take("sliding_window_pattern");
-  simplify_types(config, every.is_null() ? kPattern : every.as_integer());
+  simplify_types(config, every.is_null() ? kPattern : std::max<int64_t>(1, every.as_integer()));
   const Value* window = config.find("sliding_window");
   if (window != nullptr && window->is_null()) {
     config.set("rope_local_base_freq", Value()); // no layer has it
@@ -152,9 +140,9 @@ mh::HfModel gemma3_text() {
       .keys = mh::joined(
           {gemma2_keys(/*vocab=*/262208, /*rope_base=*/1e6, /*length=*/131072),
            {{.key = "rope_local_base_freq", .field = "window_rope_base"},
-            only("attn_logit_softcapping", Value()),
-            only("final_logit_softcapping", Value()),
-            only("use_bidirectional_attention", false)}}
+            mh::only_value("attn_logit_softcapping", Value()),
+            mh::only_value("final_logit_softcapping", Value()),
+            mh::only_value("use_bidirectional_attention", false)}}
       ),
       .always = {{"qk_norm", true}, {"norm_placement", "sandwich"}},
       .harmless = {"_sliding_window_pattern", "cache_implementation"},

@@ -112,7 +112,7 @@ HfModel neox() {
       {.key = "layer_norm_eps", .field = "norm_eps", .absent = 1e-5},
       {.key = "tie_word_embeddings", .field = "tied", .absent = false},
       {.key = "use_parallel_residual", .field = "parallel_residual", .absent = true},
-      {.key = "attention_bias", .absent = true, .words = {{true}}},
+      only_value("attention_bias", true),
       {.key = "rope_parameters.partial_rotary_factor", .field = "rope_share", .absent = kNeoxShare},
   };
   return {
@@ -142,7 +142,7 @@ HfModel phi() {
       {.key = "max_position_embeddings", .field = "seq_length", .absent = 2048, .compared = false},
       {.key = "layer_norm_eps", .field = "norm_eps", .absent = 1e-5},
       {.key = "tie_word_embeddings", .field = "tied", .absent = false},
-      {.key = "qk_layernorm", .absent = false, .words = {{false}}},
+      only_value("qk_layernorm", false),
       {.key = "rope_parameters.partial_rotary_factor", .field = "rope_share", .absent = kPhiShare},
   };
   return {
@@ -251,9 +251,6 @@ HfModel falcon() {
   const auto read_with_others = [](const char* key, bool absent) {
     return HfKey{.key = key, .absent = absent, .words = {{absent}, {!absent}}};
   };
-  const auto only_false = [](const char* key) {
-    return HfKey{.key = key, .absent = false, .words = {{false}}};
-  };
   const std::vector<HfKey> own{
       {.key = "vocab_size", .field = "vocab", .absent = 65024},
       {.key = "hidden_size", .field = "hidden", .absent = 4544, .aliases = {"n_embed"}},
@@ -274,7 +271,7 @@ HfModel falcon() {
        .field = "positions",
        .absent = false,
        .words = {{false, "rope"}, {true, "alibi_scaled"}}},
-      only_false("apply_residual_connection_post_layernorm"),
+      only_value("apply_residual_connection_post_layernorm", false),
   };
   return {
       .model_type = "falcon",
@@ -293,8 +290,8 @@ std::vector<HfModel> models() {
        .field = "activation",
        .absent = "gelu_new",
        .words = activations()},
-      {.key = "scale_attn_weights", .absent = true, .words = {{true}}},
-      {.key = "scale_attn_by_inverse_layer_idx", .absent = false, .words = {{false}}},
+      only_value("scale_attn_weights", true),
+      only_value("scale_attn_by_inverse_layer_idx", false),
   };
   std::vector<std::string> gpt2_harmless = heads_of_other_tasks();
   gpt2_harmless.emplace_back("reorder_and_upcast_attn"); // a matter of rounding

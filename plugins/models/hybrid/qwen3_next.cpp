@@ -220,7 +220,7 @@ HfModel qwen3_next() {
             {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = 512},
             {.key = "shared_expert_intermediate_size", .field = "shared_hidden", .absent = 512},
             {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
-            {.key = "attention_bias", .absent = false, .words = {{false}}}}}
+            only_value("attention_bias", false)}}
       ),
       .always =
           {{"norm", "rmsnorm_1p"},

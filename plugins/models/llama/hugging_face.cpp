@@ -36,18 +36,14 @@ void simplify_llama(mh::Table& config) {
   }
 }
 
-/// attention_bias of Qwen3, OLMo 2 and Cohere: biases of the attention alone, which llama has not.
+/// Biases of the attention alone, as Qwen3, OLMo 2 and Cohere may have them, llama has not.
 mh::HfKey no_attention_bias() {
-  return {.key = "attention_bias", .absent = false, .words = {{false}}};
+  return mh::only_value("attention_bias", false);
 }
 
 void simplify_qwen(mh::Table& config) {
   mh::simplify_rope(config);
   mh::simplify_windows(config);
-}
-
-bool is_absent(const mh::Value* value) {
-  return value == nullptr || value->is_null();
 }
 
 /// SmolLM3's list of layers: 1 rotates, 0 knows no positions. Other models' lists are made of what
@@ -79,13 +75,7 @@ void set_rotates(mh::Table& config, mh::Value::Array layers, const mh::Value& gi
 /// Layers without a window do not rotate. If layer_types is absent, every `period`th layer is without
 /// one.
 void simplify_windows_that_rotate(mh::Table& config, int64_t period) {
-  if (is_absent(config.find("layer_types"))) {
-    mh::Value::Array made;
-    for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {
-      made.emplace_back(i % period != 0 ? "sliding_attention" : "full_attention");
-    }
-    config.set("layer_types", std::move(made));
-  }
+  mh::complete_layer_types(config, [period](int64_t layer) { return (layer + 1) % period != 0; });
   mh::Value::Array rotates;
   const mh::Value types = *config.find("layer_types");
   for (const mh::Value& type : types.as_array()) {
@@ -180,9 +170,7 @@ mh::HfModel cohere() {
 /// transformers' Cohere2: Command R7B and A.
 mh::HfModel cohere2() {
   auto keys = mh::joined(
-      {cohere_keys(10000),
-       mh::window_keys(),
-       {rotates_key(), {.key = "use_qk_norm", .absent = false, .words = {{false}}}}}
+      {cohere_keys(10000), mh::window_keys(), {rotates_key(), mh::only_value("use_qk_norm", false)}}
   );
   std::erase_if(keys, [](const mh::HfKey& key) { return key.key == "head_dim"; });
   return {
@@ -245,7 +233,7 @@ void simplify_smollm3(mh::Table& config) {
   simplify_llama(config);
   const mh::Value interval = config.take("no_rope_layer_interval");
   const int64_t period = interval.is_null() ? 4 : std::max<int64_t>(1, interval.as_integer());
-  if (is_absent(config.find(kRotates))) {
+  if (mh::is_absent(config, kRotates)) {
     mh::Value::Array made;
     for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {
       made.emplace_back(i % period != 0 ? 1 : 0);
@@ -258,24 +246,22 @@ void simplify_smollm3(mh::Table& config) {
     config.erase("layer_types");
     config.set("sliding_window", mh::Value());
   } else {
-    if (is_absent(config.find("layer_types"))) {
-      mh::Value::Array made;
-      for (const mh::Value& layer : rotates.as_array()) {
-        made.emplace_back(layer == mh::Value(1) ? "full_attention" : "sliding_attention");
-      }
-      config.set("layer_types", std::move(made));
-    }
+    const mh::Value::Array& layers = rotates.as_array();
+    mh::complete_layer_types(config, [&layers](int64_t layer) {
+      const auto i = static_cast<size_t>(layer);
+      return i < layers.size() && !(layers[i] == mh::Value(1));
+    });
     mh::simplify_layer_types(config);
   }
   set_rotates(config, rotates.as_array(), rotates);
 }
 
 void restore_smollm3(mh::Table& config) {
-  if (is_absent(config.find(kRotates))) {
+  if (mh::is_absent(config, kRotates)) {
     const auto layers = static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
     config.set(kRotates, mh::Value::Array(layers, mh::Value(1)));
   }
-  config.set("use_sliding_window", !is_absent(config.find("sliding_window")));
+  config.set("use_sliding_window", !mh::is_absent(config, "sliding_window"));
   mh::restore_layer_types(config);
 }
 

@@ -13,13 +13,8 @@ using mh::HfKey;
 using mh::Table;
 using mh::Value;
 
-bool is_absent(const Value* value) {
-  return value == nullptr || value->is_null();
-}
-
 int64_t integer(const Table& table, const char* key, int64_t otherwise) {
-  const Value* value = table.find(key);
-  return is_absent(value) ? otherwise : value->as_integer();
+  return mh::is_absent(table, key) ? otherwise : table.find(key)->as_integer();
 }
 
 /// Qwen's dense layers: those of `mlp_only_layers`, and those whose number, from 1, is no multiple
@@ -44,8 +39,8 @@ void simplify_dense_layers(Table& config) {
 
 void restore_dense_layers(Table& config) {
   Value::Array dense;
-  if (const Value* pattern = config.find("mlp_only_layers"); !is_absent(pattern)) {
-    const auto& words = pattern->as_array();
+  if (!mh::is_absent(config, "mlp_only_layers")) {
+    const auto& words = config.find("mlp_only_layers")->as_array();
     const int64_t layers = integer(config, "num_hidden_layers", 0);
     for (int64_t i = 0; i < layers && !words.empty(); ++i) {
       if (words[static_cast<size_t>(i) % words.size()] == Value("dense")) {
@@ -60,8 +55,8 @@ void restore_dense_layers(Table& config) {
 void simplify_qwen3(Table& config) {
   mh::simplify_rope(config);
   simplify_dense_layers(config);
-  const Value* window = config.find("use_sliding_window");
-  if (is_absent(window) || !window->as_boolean()) {
+  if (mh::is_absent(config, "use_sliding_window") ||
+      !config.find("use_sliding_window")->as_boolean()) {
     config.set("sliding_window", Value());
   }
   config.erase("use_sliding_window");
@@ -69,7 +64,7 @@ void simplify_qwen3(Table& config) {
 
 void restore_qwen3(Table& config) {
   restore_dense_layers(config);
-  config.set("use_sliding_window", !is_absent(config.find("sliding_window")));
+  config.set("use_sliding_window", !mh::is_absent(config, "sliding_window"));
 }
 
 void simplify_qwen2(Table& config) {
@@ -81,8 +76,7 @@ void simplify_qwen2(Table& config) {
 void restore_qwen2(Table& config) {
   restore_dense_layers(config);
   mh::restore_windows(config);
-  if (const Value* window = config.find("sliding_window");
-      !is_absent(window) && config.find("layer_types") == nullptr) {
+  if (!mh::is_absent(config, "sliding_window") && config.find("layer_types") == nullptr) {
     const auto layers = static_cast<size_t>(integer(config, "num_hidden_layers", 0));
     config.set("layer_types", Value::Array(layers, "sliding_attention"));
   }
@@ -119,7 +113,7 @@ void simplify_deepseek(Table& config) {
 void restore_deepseek(Table& config) {
   const Value* units = config.find("n_shared_experts");
   const int64_t each = integer(config, "moe_intermediate_size", 0);
-  if (!is_absent(units)) {
+  if (!mh::is_absent(config, "n_shared_experts")) {
     if (each <= 0 || units->as_integer() % each != 0) {
       throw mh::Error(
           "model.shared_hidden is " + to_text(*units) + ", which is no multiple of expert_hidden " +
@@ -136,17 +130,18 @@ void restore_deepseek(Table& config) {
 /// Without a scaling transformers takes the published one, without layer_types every second layer
 /// from the first on has the window.
 void simplify_gpt_oss(Table& config) {
-  if (const Value* stored = config.find("quantization_config"); !is_absent(stored)) {
-    const Value* method = stored->find("quant_method");
-    if (is_absent(method) || !(*method == Value("mxfp4"))) {
+  if (!mh::is_absent(config, "quantization_config")) {
+    const Value& stored = *config.find("quantization_config");
+    const Value* method = stored.find("quant_method");
+    if (method == nullptr || !(*method == Value("mxfp4"))) {
       throw mh::Error(
-          stored->origin.where() + ": the weights are quantized, and not as MXFP4",
+          stored.origin.where() + ": the weights are quantized, and not as MXFP4",
           "give a folder with float weights, or with those of MXFP4",
           mh::exit_code::data
       );
     }
   }
-  if (is_absent(config.find("rope_scaling")) && is_absent(config.find("rope_parameters"))) {
+  if (mh::is_absent(config, "rope_scaling") && mh::is_absent(config, "rope_parameters")) {
     config.set(
         "rope_parameters",
         Table{
@@ -159,18 +154,8 @@ void simplify_gpt_oss(Table& config) {
     );
   }
   mh::simplify_rope(config);
-  if (is_absent(config.find("layer_types"))) {
-    Value::Array types;
-    for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
-      types.emplace_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
-    }
-    config.set("layer_types", types);
-  }
+  mh::complete_layer_types(config, [](int64_t layer) { return layer % 2 == 0; });
   mh::simplify_layer_types(config);
-}
-
-HfKey always(const char* key, const Value& value) {
-  return {.key = key, .absent = value, .words = {{value}}};
 }
 
 mh::HfModel mixtral() {
@@ -231,7 +216,7 @@ mh::HfModel qwen3() {
            ),
            qwen_experts(/*experts=*/128, /*per_token=*/8, /*units=*/768),
            {{.key = "sliding_window", .field = "window", .absent = 4096},
-            always("attention_bias", false)}}
+            mh::only_value("attention_bias", false)}}
       ),
       .always = {{"router", "softmax_topk"}, {"qk_norm", true}},
       .harmless = {"output_router_logits", "router_aux_loss_coef", "max_window_layers"},
@@ -305,11 +290,11 @@ mh::HfModel deepseek() {
              .absent = 0,
              .aliases = {"num_mtp_layers"},
              .read = false},
-            always("attention_bias", false),
-            always("rope_interleave", true),
-            always("scoring_func", "sigmoid"),
-            always("topk_method", "noaux_tc"),
-            always("moe_layer_freq", 1)}}
+            mh::only_value("attention_bias", false),
+            mh::only_value("rope_interleave", true),
+            mh::only_value("scoring_func", "sigmoid"),
+            mh::only_value("topk_method", "noaux_tc"),
+            mh::only_value("moe_layer_freq", 1)}}
       ),
       .always = {{"router", "sigmoid"}, {"balance", Value::Array{"bias"}}},
       .harmless =
@@ -355,9 +340,9 @@ mh::HfModel gpt_oss() {
              .field = "experts_per_token",
              .absent = 4,
              .aliases = {"experts_per_token"}},
-            always("attention_bias", true),
-            always("swiglu_alpha", 1.702),
-            always("swiglu_limit", 7.0)}}
+            mh::only_value("attention_bias", true),
+            mh::only_value("swiglu_alpha", 1.702),
+            mh::only_value("swiglu_limit", 7.0)}}
       ),
       .always = {{"router", "topk_softmax"}, {"sinks", true}, {"bias", true}},
       .harmless =

@@ -93,11 +93,6 @@ void restore(Table& config) {
   }
 }
 
-/// Only false is possible.
-mh::HfKey never(const char* key) {
-  return {.key = key, .absent = false, .words = {{false}}};
-}
-
 std::vector<mh::HfModel> models() {
   auto keys = mh::joined(
       {mh::llama_keys(
@@ -117,9 +112,9 @@ std::vector<mh::HfModel> models() {
         {.key = "rope_parameters.short_factor", .field = "rope_short_factors"},
         {.key = "rope_parameters.long_factor", .field = "rope_long_factors"},
         {.key = "sliding_window", .field = "window"},
-        never("attention_bias"),
-        never("lm_head_bias"),
-        never("mlp_bias")}}
+        mh::only_value("attention_bias", false),
+        mh::only_value("lm_head_bias", false),
+        mh::only_value("mlp_bias", false)}}
   );
   return {
       {.model_type = "phi3",

@@ -76,7 +76,7 @@ HfMapping hugging_face_mapping() {
                  {.key = "layer_norm_epsilon", .field = "norm_eps", .absent = 1e-6},
                  {.key = "tie_word_embeddings", .field = "tied", .absent = true},
                  {.key = "scale_decoder_outputs", .field = "head_scale"},
-                 {.key = "is_encoder_decoder", .absent = true, .words = {{true}}},
+                 only_value("is_encoder_decoder", true),
                  {.key = "n_positions",
                   .field = "encoder_length",
                   .absent = 512,

@@ -5,8 +5,10 @@
 #include "megahost/hugging_face.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mh {
@@ -43,6 +45,13 @@ MH_API void simplify_rope(Table& config, bool latent = false);
 /// layer from the first on has one, up to max_window_layers.
 MH_API void simplify_windows(Table& config, bool alternate = false);
 MH_API void restore_windows(Table& config);
+
+/// Whether a key is left out or null, which `transformers` takes for the same.
+[[nodiscard]] MH_API bool is_absent(const Table& config, std::string_view key);
+
+/// Fills in `layer_types` where it is absent. Layers are numbered from 0.
+MH_API void
+complete_layer_types(Table& config, const std::function<bool(int64_t layer)>& has_window);
 
 /// Leaves `layer_types` out if all layers are alike, and the window if no layer has one;
 /// `restore_layer_types` writes them for each layer again.

@@ -53,6 +53,13 @@ JournalEvent event_from(const Json& json) {
   return event;
 }
 
+/// Whether a crash or a full disk has cut the last line off: what follows would be lost with it.
+bool ends_within_line(int file) {
+  const off_t size = lseek(file, 0, SEEK_END);
+  char last = '\n';
+  return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
+}
+
 } // namespace
 
 // proc(5): the 22nd field of stat is the start, in ticks since the system's; the second one is a
@@ -88,9 +95,9 @@ void Journal::note(JournalEvent event) const {
   event.time = std::round(1e3 * event.time) / 1e3;
   const std::string line =
       event_json(event).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const int file = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int file = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file >= 0) {
-    (void)write_all(file, line);
+    (void)write_all(file, (ends_within_line(file) ? "\n" : "") + line);
     ::close(file);
   }
 }

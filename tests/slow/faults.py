@@ -69,7 +69,14 @@ def last_step():
 
 
 def journal():
-    return [json.loads(line) for line in (folder / "faulty/journal.jsonl").read_text().splitlines()]
+    """The events, but for lines that a full disk has cut off."""
+    events = []
+    for line in (folder / "faulty/journal.jsonl").read_text().splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            pass
+    return events
 
 
 def restarted(since):

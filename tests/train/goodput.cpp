@@ -137,10 +137,11 @@ TEST_CASE("a journal of many writers") {
   CHECK(mh::read_journal(folder.path).size() == 400);
   std::ofstream(folder.path / "journal.jsonl", std::ios::app)
       << "no event\n{\"event\": 3, \"time\": 1}\n[]\n{\"event\": \"end\"}\n{\"event\": \"en";
-  journal.note({.kind = "lost with the line before"});
+  journal.note({.kind = "on a line of its own"});
   journal.note({.kind = "end", .time = 12.3456, .step = 7, .text = "finished"});
   const auto events = mh::read_journal(folder.path);
-  REQUIRE(events.size() == 401);
+  REQUIRE(events.size() == 402);
+  CHECK(events[400].kind == "on a line of its own");
   CHECK(events.back().kind == "end");
   CHECK(events.back().time == 12.346);
   CHECK(events.back().text == "finished");

@@ -42,6 +42,10 @@ void Importer::layout() {
         " is not divisible by --tensor-model-parallel-size " + std::to_string(tensor)
     );
   }
+  if (given_.has("num-experts") && tensor > 1 && !is_set("parallel.expert_tensor")) {
+    set("parallel.expert_tensor", tensor, "experts are cut like other layers unless told otherwise"
+    );
+  }
   if (const int64_t ranks = world(); ranks > 0 && one > 0) {
     const int64_t experts = integer("parallel.expert", 1) * integer("parallel.expert_tensor", 1);
     const int64_t of_stage = ranks / std::max<int64_t>(1, integer("parallel.pipeline", 1));
@@ -63,10 +67,6 @@ void Importer::layout() {
     } else {
       comment("--sequence-parallel: without tensor-parallel ranks it says nothing");
     }
-  }
-  if (given_.has("num-experts") && tensor > 1 && !is_set("parallel.expert_tensor")) {
-    set("parallel.expert_tensor", tensor, "experts are cut like other layers unless told otherwise"
-    );
   }
   zero();
   if (given_.has("use-tp-pp-dp-mapping")) {

@@ -441,6 +441,8 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(layers_of("'[0]*2+[1]*4'", "model.first_dense") == "2");
   CHECK(layers_of("'([1]*2+[0]*1)*2'", "model.moe_pattern").find("dense") != std::string::npos);
   CHECK(layers_of("1", "parallel.expert_tensor") == "2");
+  // Experts that are cut like other layers take more ranks of a stage.
+  CHECK(layers_of("1 --expert-model-parallel-size 4", "parallel.data") == "4");
   for (const char* wrong : {"'[0]*2+[1]*3'", "'[2]*6'", "'[1]*6)'", "'[1'"}) {
     CAPTURE(wrong);
     CHECK(

@@ -94,24 +94,16 @@ TEST_CASE("instances have the devices of AWS's EFA page") {
   };
 
   for (const Row& row : {
-           Row{"g5.xlarge", 1, 0, 10, "none"},
-           {"g5.8xlarge", 1, 1, 25, "none"},
-           {"g5.12xlarge", 4, 1, 40, "none"},
-           {"g5.16xlarge", 1, 1, 25, "none"},
-           {"g5.24xlarge", 4, 1, 50, "none"},
-           {"g5.48xlarge", 8, 1, 100, "none"},
-           {"p4d.24xlarge", 8, 4, 400, "read"},
-           {"p4de.24xlarge", 8, 4, 400, "read"},
-           {"p5.48xlarge", 8, 32, 3200, "write"},
-           {"p5e.48xlarge", 8, 32, 3200, "write"},
-           {"p5en.48xlarge", 8, 16, 3200, "write"},
-           {"p6-b200.48xlarge", 8, 8, 3200, "write"},
-           {"p6-b300.48xlarge", 8, 16, 6400, "write"},
-           {"p6e-gb200.36xlarge", 4, 4, 1600, "write"},
-           {"trn1.32xlarge", 16, 8, 800, "write"},
-           {"trn1n.32xlarge", 16, 16, 1600, "write"},
-           {"trn2.48xlarge", 16, 16, 3200, "write"},
-           {"trn2u.48xlarge", 16, 16, 3200, "write"},
+           Row{"g5.xlarge", 1, 0, 10, "none"},         {"g5.2xlarge", 1, 0, 10, "none"},
+           {"g5.4xlarge", 1, 0, 25, "none"},           {"g5.8xlarge", 1, 1, 25, "none"},
+           {"g5.12xlarge", 4, 1, 40, "none"},          {"g5.16xlarge", 1, 1, 25, "none"},
+           {"g5.24xlarge", 4, 1, 50, "none"},          {"g5.48xlarge", 8, 1, 100, "none"},
+           {"p4d.24xlarge", 8, 4, 400, "read"},        {"p4de.24xlarge", 8, 4, 400, "read"},
+           {"p5.48xlarge", 8, 32, 3200, "write"},      {"p5e.48xlarge", 8, 32, 3200, "write"},
+           {"p5en.48xlarge", 8, 16, 3200, "write"},    {"p6-b200.48xlarge", 8, 8, 3200, "write"},
+           {"p6-b300.48xlarge", 8, 16, 6400, "write"}, {"p6e-gb200.36xlarge", 4, 4, 1600, "write"},
+           {"trn1.32xlarge", 16, 8, 800, "write"},     {"trn1n.32xlarge", 16, 16, 1600, "write"},
+           {"trn2.48xlarge", 16, 16, 3200, "write"},   {"trn2u.48xlarge", 16, 16, 3200, "write"},
        }) {
     CAPTURE(row.name);
     const Hardware hardware = find_machine(row.name, recipes()).hardware;

@@ -8,7 +8,9 @@
 #include "core/kernels/processor.hpp"
 #include "core/language/problem.hpp"
 #include "core/mesh/spawn.hpp"
+#include "core/options/elastic.hpp"
 #include "core/options/place.hpp"
+#include "core/plan/search.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/plugin/shadows.hpp"
 #include "core/recipe/commands.hpp"
@@ -136,28 +138,6 @@ std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
     }
   }
   return chunks;
-}
-
-/// The layouts of `parallel.elastic`, of a command that has ranks.
-std::vector<Layout> elastic_layouts(const Invocation& invocation, const Value& recipe) {
-  std::vector<Layout> layouts;
-  const Value* given = recipe.find_path("parallel.elastic");
-  if (given == nullptr || !given->is_array() ||
-      (invocation.command != "run" && invocation.command != "eval")) {
-    return layouts; // what is no list is refused with the whole recipe
-  }
-  for (const Value& text : given->as_array()) {
-    const auto parsed = parse_layouts(text.is_string() ? text.as_string() : "");
-    layouts.insert(layouts.end(), parsed.begin(), parsed.end());
-  }
-  if (!layouts.empty() && recipe.find_path("batch.global") == nullptr) {
-    throw Error(
-        "parallel.elastic lets the number of ranks change, and with it the samples of a step, as "
-        "batch.global is not given",
-        "set batch.global"
-    );
-  }
-  return layouts;
 }
 
 void say_left_out(const Host& host) {
@@ -332,8 +312,23 @@ Read read_fitting(
   } catch (const RecipeError&) {
     refused = std::current_exception();
   }
-  for (const Layout& layout : elastic) {
+  const auto searched = [&]() -> std::optional<Layout> {
+    Invocation asked = invocation;
+    Facts alone = facts;
+    alone.world = 1;
+    auto& sets = asked.options["--set"];
+    for (std::string& set : one_rank_sets(host)) {
+      sets.push_back(std::move(set));
+    }
+    return searched_layout(read_resolved(asked, host, files, layers, alone), host, facts);
+  };
+  for (const Layout& given : elastic) {
     try {
+      const std::optional<Layout> found = given.sets.empty() ? searched() : given;
+      if (!found) {
+        continue;
+      }
+      const Layout& layout = *found;
       Read read = under(layout);
       if (fits(read)) {
         read.loaded.notes.push_back(

@@ -66,7 +66,7 @@ Field elastic_field() {
   field.name = "elastic";
   field.doc =
       "layouts, such as \"tensor=2,pipeline=1\", for a run whose ranks are more or fewer than its own "
-      "layout fits: the first that fits them is laid over it";
+      "layout fits: the first that fits them is laid over it; \"plan\": the fastest that a search finds";
   field.type = FieldType::string;
   field.list = true;
   return field;

@@ -5,6 +5,7 @@ that had the same ranks all the time."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -46,9 +47,23 @@ for ranks, steps, layout in ((2, 4, "tensor=1,data=2"), (1, 5, "tensor=1,pipelin
 expected, found = losses("whole"), losses("moving")
 assert len(found) == 6 and max(abs(a - b) / a for a, b in zip(expected, found)) < 1e-5, (expected, found)
 
+# Ranks that no layout of the list fits, and the fastest of a search does: of three, with another microbatch and the same batch.
+SEARCHED = RECIPE.replace("global = 4", "global = 12").replace('data=auto"]', 'data=2", "plan"]')
+(folder / "searched.toml").write_text(SEARCHED)
+assert run(4, "twelve", recipe="searched.toml").returncode == 0
+assert run(4, "found", "--set", "train.exit_iters=2", recipe="searched.toml").returncode == 0
+result = run(3, "found", "--resume=auto", recipe="searched.toml")
+assert result.returncode == 0, result
+note = re.search(r"does not fit 3 ranks: its parallel.elastic \"plan: (.*)\" does", result.stderr)
+assert note and "parallel.data=3" in note[1] and "batch.micro=" in note[1], result.stderr
+expected, found = losses("twelve"), losses("found")
+assert len(found) == 6 and max(abs(a - b) / a for a, b in zip(expected, found)) < 1e-5, (expected, found)
+
 # Ranks that no layout fits: what the recipe's own is refused for.
 refused = run(3, "three")
 assert refused.returncode == 2 and "the layout has" not in refused.stdout and "3" in refused.stderr, refused
+refused = run(7, "seven", recipe="searched.toml")
+assert refused.returncode == 2 and "7" in refused.stderr, refused
 # A global batch that would change with the ranks.
 (folder / "any.toml").write_text(RECIPE.replace("global = 4, ", ""))
 refused = run(2, "any", recipe="any.toml")

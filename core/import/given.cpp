@@ -8,11 +8,8 @@
 
 namespace mh {
 
-namespace {
-
 const MegatronArgument* known_argument(std::string_view name) {
   const auto all = megatron_arguments();
-  // Names of HEAD have dashes where older ones have some underscores.
   const auto found = std::find_if(all.begin(), all.end(), [&](const MegatronArgument& argument) {
     return std::equal(
         argument.name.begin(),
@@ -25,6 +22,8 @@ const MegatronArgument* known_argument(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+namespace {
+
 bool is_argument(const std::string& word) {
   return word.starts_with("--") && word.size() > 2;
 }
@@ -32,14 +31,18 @@ bool is_argument(const std::string& word) {
 } // namespace
 
 std::string GivenArgument::text() const {
-  return "--" + name + (values.empty() ? "" : " ") + join(values, " ");
+  return said.empty() ? "--" + name + (values.empty() ? "" : " ") + join(values, " ") : said;
+}
+
+std::string GivenArgument::label() const {
+  return said.empty() ? "--" + name : said.substr(0, said.find(" = "));
 }
 
 double argument_number(const GivenArgument& argument, const std::string& text) {
   double number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || failure != std::errc() || end != text.data() + text.size()) {
-    throw Error("--" + argument.name + " is " + string_text(text) + ", expected a number");
+    throw Error(argument.label() + " is " + string_text(text) + ", expected a number");
   }
   return number;
 }
@@ -54,7 +57,7 @@ GivenArguments::GivenArguments(const std::vector<std::string>& words) {
       );
     }
     const size_t equals = words[i].find('=');
-    GivenArgument given{nullptr, words[i].substr(2, equals - 2), {}};
+    GivenArgument given{nullptr, words[i].substr(2, equals - 2), {}, {}};
     given.known = known_argument(given.name);
     if (given.known != nullptr) {
       given.name = given.known->name;
@@ -103,7 +106,7 @@ int64_t GivenArguments::integer(std::string_view name, int64_t otherwise) const 
   }
   const auto whole = exact_integer(argument_number(*found, found->values.front()));
   if (!whole) {
-    throw Error("--" + found->name + " is " + found->values.front() + ", expected a whole number");
+    throw Error(found->label() + " is " + found->values.front() + ", expected a whole number");
   }
   return *whole;
 }

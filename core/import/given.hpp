@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -17,9 +18,12 @@ struct GivenArgument {
   const MegatronArgument* known = nullptr; ///< null: there is no such row
   std::string name;                        ///< without its dashes
   std::vector<std::string> values;
+  std::string said{}; ///< setting that says it, where no argument does: "optimizer.lr = 1e-4"
 
-  /// "--lr 1e-4".
+  /// "--lr 1e-4", or what says it.
   [[nodiscard]] std::string text() const;
+  /// The same without its values: "--lr", "optimizer.lr".
+  [[nodiscard]] std::string label() const;
 };
 
 /// The arguments of a command line.
@@ -27,6 +31,10 @@ class GivenArguments {
 public:
   /// Throws:  mh::Error for a word that belongs to no argument, and a value that is missing
   explicit GivenArguments(const std::vector<std::string>& words);
+
+  /// Arguments that another file than a command says.
+  explicit GivenArguments(std::vector<GivenArgument> all)
+      : all_(std::move(all)) {}
 
   /// Arguments in the order in which they were given; of one that is given twice, the last.
   [[nodiscard]] const std::vector<GivenArgument>& all() const { return all_; }
@@ -43,6 +51,10 @@ public:
 private:
   std::vector<GivenArgument> all_;
 };
+
+/// The row of an argument; null if there is none. Names of HEAD have dashes where older ones have some
+/// underscores: both are found.
+[[nodiscard]] const MegatronArgument* known_argument(std::string_view name);
 
 /// Throws:  mh::Error naming the argument if the text is no number
 [[nodiscard]] double argument_number(const GivenArgument& argument, const std::string& text);

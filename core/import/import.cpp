@@ -77,9 +77,12 @@ bool Importer::decodes() const {
 }
 
 Importer::Importer(const ShellCommand& command)
+    : Importer(command, GivenArguments(command.arguments)) {}
+
+Importer::Importer(const ShellCommand& command, GivenArguments given)
     : command_(command)
     , trains_(trained_by(command.program))
-    , given_(command.arguments) {}
+    , given_(std::move(given)) {}
 
 ImportedRecipe Importer::run() {
   conflicts();
@@ -122,10 +125,10 @@ void Importer::refuse(const std::string& message, const std::string& hint) {
   throw Error(message, hint);
 }
 
-void Importer::set(const std::string& key, Value value, const std::string& by) {
+void ImportedRecipe::set(const std::string& key, Value value, const std::string& by) {
   value.origin.source = std::make_shared<const Source>(Source{by, "", by});
   const size_t dot = key.find('.');
-  Table& top = result_.tree.as_table();
+  Table& top = tree.as_table();
   if (dot == std::string::npos) {
     top.set(key, std::move(value));
     return;
@@ -135,6 +138,10 @@ void Importer::set(const std::string& key, Value value, const std::string& by) {
     top.set(section, Table{});
   }
   top.find(section)->as_table().set(key.substr(dot + 1), std::move(value));
+}
+
+void Importer::set(const std::string& key, Value value, const std::string& by) {
+  result_.set(key, std::move(value), by);
 }
 
 void Importer::set_from(const std::string& key, Value value, std::string_view argument) {

@@ -15,6 +15,9 @@ struct ImportedRecipe {
   Value tree = Table{};              ///< each value's layer is the argument or key it comes from
   std::vector<std::string> comments; ///< on what has no equivalent, and on what differs
 
+  /// `key`: "optimizer.lr". `by`: the argument or key that says it, or words on why it is so.
+  void set(const std::string& key, Value value, const std::string& by);
+
   /// The recipe, behind each value where it comes from, the comments on top. JSON has no comments:
   /// there it is the values alone.
   [[nodiscard]] std::string text(const std::string& title, RecipeFormat format) const;

@@ -212,9 +212,9 @@ void Importer::blended_data(const GivenArgument& paths) {
   for (const double weight : blend.weights) {
     weights.push_back(number_value(weight));
   }
-  set("data.paths", std::move(names), "--data-path");
+  set("data.paths", std::move(names), paths.label());
   if (!weights.empty()) {
-    set("data.weights", std::move(weights), "--data-path");
+    set("data.weights", std::move(weights), paths.label());
   }
 }
 

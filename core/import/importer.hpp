@@ -25,6 +25,8 @@ enum class Trains : uint8_t { decoder, hybrid, bert, t5, ict };
 class Importer {
 public:
   explicit Importer(const ShellCommand& command);
+  /// The arguments are `given`, in place of the command's words.
+  Importer(const ShellCommand& command, GivenArguments given);
 
   [[nodiscard]] ImportedRecipe run();
 

@@ -3,6 +3,8 @@
 #include "core/draw/report.hpp"
 #include "core/formats/json.hpp"
 #include "core/recipe_commands/commands.hpp"
+#include "core/settings/settings.hpp"
+#include "core/settings/training_arguments.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 #include "megahost/tokenizer.hpp"
@@ -161,7 +163,20 @@ Table model_section(const ModelOfFolder& from) {
   return model;
 }
 
-ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from, Host& host) {
+/// Lays the sections of a Trainer's arguments in place of those that are yours to choose.
+void lay_on_training(const std::string& file, ImportedRecipe& ret_imported) {
+  const Value tree = read_settings(read_source(file, "TrainingArguments"));
+  ImportedRecipe training = import_training_arguments(tree);
+  for (const auto& section : training.tree.as_table()) {
+    ret_imported.tree.as_table().set(section.key, section.value);
+  }
+  const auto& more = training.comments;
+  ret_imported.comments.insert(ret_imported.comments.end(), more.begin(), more.end());
+}
+
+ImportedRecipe import_folder(
+    const fs::path& folder, const ModelOfFolder& from, const std::string& training, Host& host
+) {
   const HfReading& reading = from.reading;
   const std::string name = fs::absolute(folder / ".").lexically_normal().parent_path().filename();
   ImportedRecipe imported;
@@ -185,8 +200,13 @@ ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from, 
   tree.set("optimizer", Table{{"use", noted("adamw", kYours)}, {"lr", noted(1e-5, kYours)}});
   tree.set("train", Table{{"iters", noted(100, kYours)}});
   imported.comments.emplace_back(
-      "data, batch, optimizer and train are not the folder's: put your own in their place."
+      training.empty()
+          ? "data, batch, optimizer and train are not the folder's: put your own in their place."
+          : "data are made up: put your own in their place."
   );
+  if (!training.empty()) {
+    lay_on_training(training, imported);
+  }
   imported.comments.emplace_back(
       "seq_length may be smaller unless positions are learned; it sets memory and time of a step."
   );
@@ -205,8 +225,12 @@ int command_recipe_from_hf(const Invocation& invocation, Host& host) {
           ? (argument.parent_path() / ".").lexically_normal().string()
           : argument.string();
   const ModelOfFolder from = model_of_folder(given, "", host);
-  const std::string file =
-      write_imported(invocation, host, import_folder(given, from, host), from.reading.file);
+  const std::string file = write_imported(
+      invocation,
+      host,
+      import_folder(given, from, invocation.value("--training"), host),
+      from.reading.file
+  );
   if (file.empty()) {
     return 0;
   }

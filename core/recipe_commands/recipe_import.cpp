@@ -5,6 +5,7 @@
 #include "core/language/source.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe_commands/commands.hpp"
+#include "core/settings/settings.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
@@ -145,11 +146,15 @@ std::string write_imported(
   return file;
 }
 
-int command_recipe_import_args(const Invocation& invocation, Host& host) {
-  std::string given = invocation.arguments.front();
+namespace {
+
+/// The recipe of a command, or of a script that holds one.
+///
+/// Returns: the name of what it comes from
+std::string import_command(
+    const Invocation& invocation, std::string given, bool script, ImportedRecipe& ret_recipe
+) {
   std::vector<std::string> words(invocation.arguments.begin() + 1, invocation.arguments.end());
-  std::error_code ignored;
-  const bool script = std::filesystem::is_regular_file(given, ignored);
   const auto is_program = [](const std::string& word) { return word.ends_with(".py"); };
   const bool is_bare = given.find_first_of(" \n") == std::string::npos;
   if (!script && is_bare && (is_program(given) || std::ranges::any_of(words, is_program))) {
@@ -176,7 +181,40 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
                 from_environment,
                 words
             );
-  const ImportedRecipe imported = import_arguments(command);
+  ret_recipe = import_arguments(command);
+  return name;
+}
+
+/// Makes a recipe of a settings file of another trainer.
+void import_settings_file(
+    const Invocation& invocation, const SourcePtr& source, ImportedRecipe& ret_recipe
+) {
+  if (invocation.arguments.size() > 1 || invocation.has("--run")) {
+    throw Error(
+        source->name + " is a settings file: " +
+            (invocation.has("--run") ? "there is nothing to run"
+                                     : invocation.arguments[1] + " behind it says nothing"),
+        "give the file alone; megahost run --set changes the recipe's values"
+    );
+  }
+  ret_recipe = import_settings(read_settings(source), source->name);
+}
+
+} // namespace
+
+int command_recipe_import_args(const Invocation& invocation, Host& host) {
+  const std::string given = invocation.arguments.front();
+  std::error_code ignored;
+  const bool is_file = std::filesystem::is_regular_file(given, ignored);
+  const SourcePtr source = is_file ? read_source(given, "settings") : nullptr;
+  ImportedRecipe imported;
+  std::string name = given;
+  const bool settings = source != nullptr && is_settings(given, source->text);
+  if (settings) {
+    import_settings_file(invocation, source, imported);
+  } else {
+    name = import_command(invocation, given, is_file, imported);
+  }
   const std::string file = write_imported(invocation, host, imported, name);
   if (!file.empty()) {
     std::printf(
@@ -191,9 +229,10 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
     const bool inside = written_format(invocation) != RecipeFormat::json;
     std::fprintf(
         stderr,
-        "note: %zu argument%s no equivalent: %s\n",
-        count,
-        count == 1 ? " has" : "s have",
+        "note: %s no equivalent: %s\n",
+        settings     ? "some settings have another meaning, or"
+        : count == 1 ? "1 argument has"
+                     : (std::to_string(count) + " arguments have").c_str(),
         inside ? "see the comments at the top of the recipe" : join(imported.comments, "; ").c_str()
     );
   }

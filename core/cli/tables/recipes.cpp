@@ -62,18 +62,21 @@ std::vector<Command> recipe_commands() {
       {
           "recipe import-args",
           "Recipes",
-          "makes a recipe of a Megatron-LM command line",
+          "makes a recipe of another trainer's command or settings",
           "Takes the arguments of pretrain_gpt.py, pretrain_mamba.py, pretrain_bert.py, pretrain_t5.py or pretrain_ict.py, in quotes, "
           "or a shell script that runs one, with the script's own words behind its name: its "
           "variables, arrays, cases and tests of texts are read, nothing is run. Of a file that ends with "
           ".yaml, a PyTorchJob, a TrainJob or another manifest, the containers' commands are taken. With --run bash "
           "runs it, in this folder, and only python, torchrun, srun, mpirun, docker and their like "
-          "are replaced by programs that note what they were given. Each value names the "
-          "argument that it comes from; Megatron-LM's defaults are written out where ours differ; "
-          "arguments without an equivalent are comments at the top. Contradictions are refused by "
+          "are replaced by programs that note what they were given. Of settings files, torchtitan's "
+          "(.toml, .json), Megatron-Bridge's (run_config.yaml, .json) and NeMo's (.yaml), the keys are "
+          "read. Each value names the "
+          "argument or key that it comes from; the program's defaults are written out where ours "
+          "differ; what has no equivalent is a comment at the top. Contradictions are refused by "
           "name.",
           {{"COMMAND...",
-            "'pretrain_gpt.py --num-layers 2 ...', a shell script's file and its words, or a manifest's"}},
+            "'pretrain_gpt.py --num-layers 2 ...', a shell script's file and its words, a manifest's, or "
+            "a settings file"}},
           {{"--run", "", "lets bash run the script, with launchers that start nothing"},
            {"-o",
             "FILE",
@@ -92,7 +95,10 @@ std::vector<Command> recipe_commands() {
            {"megahost recipe import-args --run -o mine.lua train.sh -- --data /data",
             "its words may begin with dashes behind --"},
            {"DATA_PATH=/data megahost recipe import-args train.sbatch",
-            "a variable that the script does not set"}},
+            "a variable that the script does not set"},
+           {"megahost recipe import-args llama3_8b.toml -o mine.toml", "torchtitan's settings"},
+           {"megahost recipe import-args checkpoints/iter_0001000/run_config.yaml",
+            "those of Megatron-Bridge"}},
       },
       {
           "recipe from-hf",
@@ -103,13 +109,18 @@ std::vector<Command> recipe_commands() {
           "it is, run takes it with --weights DIR. A key that megahost does not know is named. In "
           "a recipe of your own, model = { from = \"DIR\" } does the same.",
           {{"DIR", "Hugging Face folder (config.json; *.safetensors are not read)"}},
-          {{"-o",
+          {{"--training",
+            "FILE",
+            "takes batch, optimizer, learning rates and length of the run from transformers' "
+            "TrainingArguments, in JSON (to_json_string) or YAML"},
+           {"-o",
             "FILE",
             "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
             "file's name ends"},
            {"--force", "", "replaces a file that is there"},
            kPlugin},
-          {{"megahost recipe from-hf gpt2/ -o gpt2.lua", ""}},
+          {{"megahost recipe from-hf gpt2/ -o gpt2.lua", ""},
+           {"megahost recipe from-hf gpt2/ --training training_args.json", ""}},
       },
       {
           "presets",

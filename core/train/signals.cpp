@@ -1,5 +1,7 @@
 #include "core/train/signals.hpp"
 
+#include "core/mesh/spawn.hpp"
+
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +14,13 @@ namespace {
 // The one thing that a signal handler may write to.
 volatile std::sig_atomic_t received_signal = 0;
 
+// The process that started this one as a rank; 0: it was not started so. Set before the handler.
+pid_t launcher = 0;
+
+// Seconds in which a rank without its launcher can save a checkpoint. One that hangs, and would hold
+// its device for good, is ended then.
+constexpr unsigned kAlone = 600;
+
 constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
 
 extern "C" void remember_signal(int signal) {
@@ -19,6 +28,9 @@ extern "C" void remember_signal(int signal) {
     _exit(128 + signal);
   }
   received_signal = signal;
+  if (launcher != 0 && getppid() != launcher) {
+    alarm(kAlone); // the launcher would have ended what does not stop
+  }
   constexpr std::string_view kWords =
       "\nstopping after this step, with a checkpoint; a second signal ends the run at once\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
@@ -33,6 +45,7 @@ struct StopSignals::Former {
 StopSignals::StopSignals()
     : former_(std::make_unique<Former>()) {
   received_signal = 0;
+  launcher = is_spawned_rank() ? getppid() : 0;
 
   struct sigaction action {};
 

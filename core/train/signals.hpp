@@ -1,6 +1,7 @@
 #pragma once
-/// SIGTERM, SIGINT and SIGUSR1 (Slurm's --signal, a graceful stop of HyperPod) ask a run to stop after the present step, which is said on standard error; a
-/// second one ends the process at once, with status 128 + signal.
+/// SIGTERM, SIGINT and SIGUSR1 (Slurm's --signal, a graceful stop of HyperPod) ask a run to stop after
+/// the present step, which is said on standard error; a second one ends the process at once, with
+/// status 128 + signal. A rank whose launcher has ended is ended ten minutes after a signal.
 
 #include <memory>
 #include <string>

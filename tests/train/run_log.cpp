@@ -11,8 +11,11 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -299,6 +302,48 @@ TEST_CASE("the first signal is remembered, the handlers go with the object") {
   CHECK(signals.received().empty());
   std::raise(SIGINT);
   CHECK(signals.received() == "SIGINT");
+}
+
+/// Seconds to live, by its alarm, of a rank that is told to stop. `alone`: once its launcher has ended.
+unsigned left_to_live(bool alone) {
+  std::array<int, 2> ready{}, answer{};
+  REQUIRE(pipe(ready.data()) == 0);
+  REQUIRE(pipe(answer.data()) == 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    setenv("MEGAHOST_ERROR_FD", "2", 1);
+    const pid_t own = getpid();
+    const pid_t rank = fork();
+    char word = 'r';
+    if (rank != 0) { // ends when the rank is ready, or when it has answered
+      (void)!read(ready[0], &word, 1);
+      if (!alone) {
+        waitpid(rank, nullptr, 0);
+      }
+      _exit(0);
+    }
+    const mh::StopSignals signals;
+    (void)!write(ready[1], &word, 1);
+    while (alone && getppid() == own) {
+      usleep(1000);
+    }
+    std::raise(SIGTERM);
+    const unsigned left = alarm(0);
+    (void)!write(answer[1], &left, sizeof left);
+    _exit(0);
+  }
+  unsigned left = 0;
+  CHECK(read(answer[0], &left, sizeof left) == sizeof left);
+  waitpid(launcher, nullptr, 0);
+  for (const int end : {ready[0], ready[1], answer[0], answer[1]}) {
+    close(end);
+  }
+  return left;
+}
+
+TEST_CASE("a rank that is told to stop when its launcher has ended does not live on") {
+  CHECK(left_to_live(/*alone=*/true) > 500);
+  CHECK(left_to_live(/*alone=*/false) == 0);
 }
 
 TEST_CASE("numbers as people read them") {

@@ -64,14 +64,15 @@ bool contradicts(const EndedRank& rank, const Said& failed) {
   return !is_unheard(rank, said, failed) && said.failure != failed.failure;
 }
 
-/// Whether a signal ended all ranks with the same words, so that none of them is the cause.
+/// Whether a signal ended all ranks with the same words, so that none of them is the cause. Without
+/// words it came from outside, and ranks that were told to end say nothing about it.
 bool ended_alike(const std::vector<EndedRank>& ranks, const EndedRank& first) {
   const Said failed = read_lines(first.lines);
   return std::all_of(ranks.begin(), ranks.end(), [&](const EndedRank& rank) {
     const Said said = read_lines(rank.lines);
     const bool same = WIFSIGNALED(rank.status) && WTERMSIG(rank.status) == WTERMSIG(first.status) &&
                       said.failure == failed.failure && (said.failure || !rank.told);
-    return same || is_unheard(rank, said, failed);
+    return same || (failed.failure && is_unheard(rank, said, failed));
   });
 }
 

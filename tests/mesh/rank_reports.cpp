@@ -103,6 +103,9 @@ TEST_CASE("a signal that ends all ranks alike names none") {
   CHECK(said({crashed, {exited(4), kLost}}).starts_with("rank 0 of 2 was"));
   const EndedRank killed{ended_by(SIGKILL), kStarted};
   CHECK(said({killed, killed}).starts_with("all 2 ranks were ended by signal 9"));
+  const EndedRank early{ended_by(SIGKILL), ""}; // in its set-up, and the others heard nothing of it
+  CHECK(said({early, {ended_by(SIGTERM), "", true}}).starts_with("rank 0 of 2 was ended by signal")
+  );
 }
 
 TEST_CASE("a rank that says nothing is named with its end") {

@@ -48,8 +48,6 @@ objects strip --strip-unneeded
 find "$root/bin" "$lib" -type f \( -name '*.so' ! -name 'storage-*' -o -name megahost \) -exec \
   env LD_LIBRARY_PATH="$lib:$torch/lib" ldd {} + | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
 
-ldd "$lib"/megahost/plugins-*/storage-*.so | sed -n 's/^\t\(libyaml-cpp[^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u >> "$work/needed"
-
 # Each library that they need, but for LibTorch's and the C library's; those of the compiler lie in folders of their own, for
 # machines whose own are older or absent.
 mkdir "$root/small"

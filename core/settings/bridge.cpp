@@ -388,7 +388,10 @@ private:
              has("dist.use_megatron_fsdp")},
         {"scheduler.lr_wsd_*", text("scheduler.lr_decay_style") == "WSD"},
         {"scheduler.start_weight_decay", growth == "linear" || growth == "cosine"},
-        {"scheduler.lr_warmup_*", true},
+        {"scheduler.lr_warmup_iters", has("scheduler.lr_warmup_iters")},
+        {"scheduler.lr_warmup_samples", has("scheduler.lr_warmup_samples")},
+        {"scheduler.max_steps", !has("scheduler.lr_decay_iters")},
+        {"train.train_iters", !has("train.train_samples")}, // iters are made of them
     };
   }
 
@@ -723,6 +726,11 @@ private:
   }
 
   void data() {
+    for (const char* path : {"dataset.sequence_length", "dataset.seq_length"}) {
+      if (has(path)) { // the model's is what it could read
+        give("seq-length", words_of(path, *find(path)), path);
+      }
+    }
     if (has("dataset.blend")) {
       give("data-path", blend("dataset.blend", *find("dataset.blend")), "dataset.blend");
     } else if (has("dataset.data_path")) {

@@ -477,6 +477,9 @@ private:
           static_cast<int64_t>(std::max<long long>(1, down)),
           ratio != nullptr ? "lr_scheduler.decay_ratio" : "the steps behind warm-up"
       );
+      if (from_.find(length) != nullptr) {
+        from_.set("lr_schedule.decay_iters", whole, length);
+      }
       from_.set("lr_schedule.cooldown", type == "sqrt" ? "minus_sqrt" : type, by);
     }
     const char* least = from_.find("lr_scheduler.min_lr_factor") != nullptr

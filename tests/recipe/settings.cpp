@@ -418,6 +418,27 @@ TEST_CASE("Megatron-Bridge's settings that change the model") {
   const auto clipped = with(rope, rope + "  qk_clip: true\n");
   CHECK(holds(comments(clipped), "model.qk_clip: no equivalent, training differs: attention is of")
   );
+  const auto warmed = with(
+      "fraction: null\n  lr_warmup_init: 0.0\n  lr_warmup_iters: 2000",
+      "fraction: 0.01\n  lr_warmup_iters: 0"
+  );
+  check(warmed, {{"lr_schedule.warmup_share", "0.01"}, {"lr_schedule.warmup_iters", "absent"}});
+  std::string text =
+      changed("bridge.yaml", "train_iters: 300000", "train_iters: 9\n  train_samples: 900");
+  const std::pair<std::string, std::string> lengths[] = {
+      {"lr_decay_iters: 300000", "lr_decay_samples: 800"},
+      {"lr_warmup_iters: 2000", "lr_warmup_iters: 0"},
+      {"lr_warmup_samples: 0", "lr_warmup_samples: 90"}};
+  for (const auto& [steps, samples] : lengths) {
+    text.replace(text.find(steps), steps.size(), samples);
+  }
+  check(
+      imported("bridge.yaml", text), // its steps are made of its samples
+      {{"train.samples", "900"},
+       {"train.iters", "absent"},
+       {"lr_schedule.warmup_samples", "90"},
+       {"lr_schedule.warmup_iters", "absent"}}
+  );
   const auto seeded = with("random_seed: 1234", "random_seed: 5");
   CHECK(holds(comments(seeded), "dataset.random_seed: no equivalent, training differs"));
 }

@@ -1,4 +1,4 @@
-// megahost program: the training step as a module of StableHLO.
+// megahost program: the training step as modules of StableHLO.
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
@@ -33,18 +33,24 @@ int command_program(const Invocation& invocation, Host& host) {
       .dtype = asked_type(invocation), .narrow = invocation.has("--narrow")};
   const program::StepProgram step = program::step_program(recipe, host, options);
   make_directories(folder);
-  replace_file(folder / "step.mlir", step.module);
+  for (const program::Module& module : step.modules) {
+    const Path file = folder / (module.name + ".mlir");
+    replace_file(file, module.text);
+    std::printf(
+        "%s: %s operators, %s of text, %s\n",
+        file.c_str(),
+        grouped(static_cast<int64_t>(module.operators)).c_str(),
+        bytes_text(static_cast<int64_t>(module.text.size())).c_str(),
+        module.per_microbatch ? "for each microbatch" : "once a step"
+    );
+  }
   replace_file(folder / "step.json", program::ports_json(step));
   std::printf(
-      "%s: %s operators, %s of text\n%s: %zu tensors of a checkpoint, %zu other inputs, %zu numbers "
-      "of the step\n",
-      (folder / "step.mlir").c_str(),
-      grouped(static_cast<int64_t>(step.operators)).c_str(),
-      bytes_text(static_cast<int64_t>(step.module.size())).c_str(),
+      "%s: %zu tensors of a checkpoint, %zu others from step to step, %zu numbers of a step\n",
       (folder / "step.json").c_str(),
-      step.tensors,
-      step.inputs.size() - step.tensors,
-      step.outputs.size() - step.tensors
+      step.tensors.size(),
+      step.carried.size(),
+      step.numbers().size()
   );
   if (invocation.has("--compile")) {
     program::compile_steps(recipe, host, options, [](int64_t microbatches, double seconds) {

@@ -335,9 +335,9 @@ int command_run(const Invocation& invocation, Host& host) {
   const Recipe& given = read.resolved.recipe;
   const auto& place = read.place;
   const int64_t world = world_size(invocation, place);
-  const bool on_devices =
-      given.parallel.ranks() > 1 && world == 1 && program::ranks_are_devices(given, host);
-  const Recipe recipe = on_devices ? program::one_rank(given) : given;
+  std::unique_ptr<Device> device =
+      given.parallel.ranks() > 1 && world == 1 ? program::device_of_ranks(given, host) : nullptr;
+  const Recipe recipe = device != nullptr ? program::one_rank(given) : given;
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world);
   }
@@ -400,6 +400,8 @@ int command_run(const Invocation& invocation, Host& host) {
       .device_step = [&given](
                          Session& session, Weights& weights, Host& plugins
                      ) { return program::device_step(given, session, weights, plugins); },
+      .device = device != nullptr ? std::function([&device] { return std::move(device); })
+                                  : std::function<std::unique_ptr<Device>()>(),
   };
   const auto trained = [&] {
     try {

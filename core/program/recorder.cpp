@@ -228,6 +228,24 @@ int64_t GraphRecorder::known_value(const Tensor& tensor) {
   return number;
 }
 
+namespace {
+
+/// Operators whose first argument says a shape only: what it held is not read.
+constexpr std::string_view kOfShapeAlone[] = {
+    "aten::copy",
+    "aten::empty_like",
+    "aten::fill.Scalar",
+    "aten::fill.Tensor",
+    "aten::full_like",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::new_zeros",
+    "aten::ones_like",
+    "aten::zero",
+    "aten::zeros_like"};
+
+} // namespace
+
 void GraphRecorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
   const auto& schema = op.schema();
   const size_t arguments = schema.arguments().size(), results = schema.returns().size();
@@ -263,6 +281,9 @@ void GraphRecorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys
     for (const Tensor& tensor : list) {
       values.push_back(tensor.defined() ? known_value(tensor) : -1);
     }
+  }
+  if (std::ranges::find(kOfShapeAlone, node.op) != std::end(kOfShapeAlone)) {
+    node.inputs.front() = {-1};
   }
   for (auto& result : torch::jit::last(stack, results)) {
     for_each_tensor(result, [&](const Tensor& tensor) {

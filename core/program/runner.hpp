@@ -3,6 +3,7 @@
 
 #include "core/program/step_program.hpp"
 #include "core/train/device_step.hpp"
+#include "megahost/device.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
@@ -13,11 +14,11 @@
 
 namespace mh::program {
 
-/// Whether the ranks of a recipe are the devices of one process: its device runs programs, and has
-/// that many of them.
+/// The recipe's device, opened, if the recipe's ranks are the devices of one process: it runs
+/// programs, and has that many of them. Else null.
 ///
 /// Throws:  mh::Error if it has fewer
-[[nodiscard]] MH_API bool ranks_are_devices(const Recipe& recipe, Host& host);
+[[nodiscard]] MH_API std::unique_ptr<Device> device_of_ranks(const Recipe& recipe, Host& host);
 
 /// The recipe of the process that drives the devices: one rank, which holds whole tensors, evaluates
 /// and writes checkpoints.

@@ -1,5 +1,5 @@
 #pragma once
-/// A recipe's training step as one program: what a device runs that LibTorch has no kernels for.
+/// A recipe's training step as programs: what a device runs that LibTorch has no kernels for.
 
 #include "core/step/step.hpp"
 #include "megahost/context.hpp"
@@ -18,11 +18,20 @@
 
 namespace mh::program {
 
-/// An argument or a result of a program.
+/// An argument or a result of a module.
 struct Port {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes{};
+};
+
+/// A part of the step. A result takes over the memory of the argument that has its name.
+struct Module {
+  std::string name;            ///< "open", "pass" or "close"
+  bool per_microbatch = false; ///< runs once for each of them, the others once a step
+  std::vector<Port> inputs{}, outputs{};
+  std::string text{};   ///< StableHLO
+  size_t operators = 0; ///< ATen operators that it is made of
 };
 
 /// The part of a step's data that one rank takes.
@@ -32,29 +41,45 @@ struct RankData {
   std::map<std::string, at::Tensor> rows{};
 };
 
-/// A step of all microbatches: forward and backward passes, gradient norm, clipping, update.
+/// The flag among `carried` that says whether an earlier step was given up.
+inline constexpr const char* kFailed = "step.failed";
+
+/// A step of training as modules that run one after the other, and hand on results by their names:
 ///
-/// Inputs are the tensors of a checkpoint under their names, the arrays of each microbatch as
-/// "microbatch.0.tokens", and of the update "optimizer.lr", "optimizer.weight_decay" and
+///   open   from the tensors of a checkpoint the parameters that passes compute with, where these
+///          are others (rounded, packed, gathered over ranks): "parameter.NAME"
+///   pass   forward and backward pass of one microbatch: its gradients are added to "gradient.NAME",
+///          its shares of the losses to "loss_sum.NAME"
+///   close  sums over ranks, gradient norm, clipping and update
+///
+/// However many microbatches a step has, their text is no longer.
+///
+/// Inputs are the tensors of a checkpoint under their names, the arrays of a microbatch as
+/// "microbatch.tokens", and of the update "optimizer.lr", "optimizer.weight_decay" and
 /// "optimizer.step", which counts from 1; of dropout, where there is any, the words of its key,
-/// "dropout.key_low" and "dropout.key_high", and the step's first sample, "dropout.sample". An array that a loss is counted over ("loss_mask") is
-/// scaled by who fills it so that over the whole step it sums to its number of elements.
+/// "dropout.key_low" and "dropout.key_high", and the microbatch's first sample over all ranks,
+/// "dropout.sample". An array that a loss is counted over ("loss_mask") is scaled by who fills it so
+/// that over the whole step it sums to its number of elements.
 ///
-/// Outputs are the same tensors after the step, which take over their inputs' memory; as they were
-/// where a loss or the norm is no finite number. Then "loss.NAME" of each loss and "gradient_norm",
-/// before clipping.
+/// Outputs are the same tensors after the step; as they were where a loss or the norm is no finite
+/// number, or `kFailed` was set before: then it is set. "loss.NAME" of each loss, and
+/// "gradient_norm", before clipping.
 struct StepProgram {
-  std::string module; ///< text of StableHLO
-  std::vector<Port> inputs{}, outputs{};
+  std::vector<Module> modules{}; ///< in the order in which they run
+  std::vector<Port> tensors{};   ///< tensors of a checkpoint, as each rank has them
+  std::vector<Port>
+      carried{}; ///< other tensors that go from step to step, all zero before the first
   std::vector<std::string> counted{}; ///< arrays that losses are counted over
+  int64_t microbatches = 1;           ///< per step and rank
   int64_t ranks = 1; ///< replicas that run it; of several, the input "rank" says which one it is
   /// The offsets of each rank's tensors in the global ones: [rank][tensor][dimension].
   std::vector<std::vector<std::vector<int64_t>>> offsets{};
   std::vector<RankData> data{}; ///< the arrays of each rank
   int64_t data_ranks = 1;       ///< microbatch m of data rank d is m * data_ranks + d of the step
   size_t main_losses = 0;       ///< losses over items of the data, which come first
-  size_t tensors = 0;   ///< tensors of a checkpoint: the first inputs, and the first outputs
-  size_t operators = 0; ///< ATen operators that the module is made of
+
+  /// Losses and gradient norm: the numbers that the host reads of a step.
+  [[nodiscard]] MH_API std::vector<Port> numbers() const;
 };
 
 struct StepProgramOptions {
@@ -70,18 +95,18 @@ struct StepProgramOptions {
 [[nodiscard]] MH_API StepProgram
 step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options = {});
 
-/// The arrays that a rank takes, by the names of the program's inputs; those in `counted` are scaled
-/// as it asks. `microbatches`: of the whole step, as one rank loads them.
-[[nodiscard]] MH_API std::map<std::string, at::Tensor>
-step_arrays(std::span<const Batch> microbatches, const StepProgram& program, int64_t rank = 0);
+/// The inputs of each of a rank's microbatches, by their names; arrays in `counted` are scaled as the
+/// program asks. `microbatches`: of the whole step, as one rank loads them.
+[[nodiscard]] MH_API std::vector<std::map<std::string, at::Tensor>> microbatch_inputs(
+    std::span<const Batch> microbatches, const StepProgram& program, int64_t rank = 0
+);
 
-/// The numbers of a step by the names of the program's inputs, the same on all ranks. `decay`: the
-/// weight decay that is in force.
+/// The other inputs of a step, the same on all ranks. `decay`: the weight decay that is in force.
 [[nodiscard]] MH_API std::map<std::string, at::Tensor>
-step_numbers(std::span<const Batch> microbatches, const StepOptions& options, double decay);
+step_numbers(const StepOptions& options, double decay);
 
-/// Names, types and shapes of inputs and outputs, and which outputs take over which inputs' memory,
-/// as JSON.
+/// The modules' inputs and outputs, which outputs take over which inputs' memory, and in which order
+/// they run, as JSON.
 [[nodiscard]] std::string ports_json(const StepProgram& program);
 
 } // namespace mh::program

@@ -282,7 +282,8 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = at::kMeta;
     s.target = *options.planned_for;
   } else {
-    s.device = host.make<Device>(recipe.device, {.local_rank = world.local_rank});
+    s.device = options.device ? options.device()
+                              : host.make<Device>(recipe.device, {.local_rank = world.local_rank});
     s.place = s.device->device();
     s.target = s.place.type();
   }

@@ -120,6 +120,8 @@ struct SessionOptions {
   bool partial = false;      ///< parameters may keep initial values where others are loaded
   bool whole_splits = false; ///< the corpus leaves out no token of a split, see Corpus::Args
   bool trains = true; ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
+  /// Hands over the recipe's device where it is open; empty: it is opened.
+  std::function<std::unique_ptr<Device>()> device{};
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision

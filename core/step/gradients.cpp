@@ -8,6 +8,7 @@
 #include "core/step/sharded_values.hpp"
 #include "megahost/error.hpp"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -88,7 +89,10 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
       store.all().empty() ? at::TensorOptions(at::kFloat) : store.all().front().value.options();
   const bool wide = first.dtype() == at::kDouble;
   flat_ = first.dtype(wide ? at::kDouble : at::kFloat).requires_grad(false);
-  if (options_.zero < 2) {
+  // Where writes are recorded, one into a part of a buffer is one into all of it.
+  const bool apart = !store.all().empty() &&
+                     at::functionalization::impl::isFunctionalTensor(store.all().front().value);
+  if (options_.zero < 2 && !apart) {
     gradients_ = at::zeros({total}, flat_);
   }
   int64_t begin = 0;

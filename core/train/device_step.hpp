@@ -1,5 +1,5 @@
 #pragma once
-/// A training step that a device runs as one program, with weights and state in its own memory.
+/// A training step that a device runs as programs, with weights and state in its own memory.
 
 #include "core/step/step.hpp"
 #include "core/step/weights.hpp"
@@ -20,13 +20,27 @@ class DeviceStep {
 public:
   virtual ~DeviceStep() = default;
 
-  /// One step on the device, as `train_step`; clipping and weight decay are those of the run's
-  /// recipe and of its weights. If a loss or the norm is no finite number nothing is updated, else
-  /// it is, before `options.accept` hears of it.
-  [[nodiscard]] virtual StepResult
-  run(std::span<const Batch> microbatches, const StepOptions& options) = 0;
+  /// The inputs of a step in addition to weights and state.
+  struct Request {
+    int64_t number = 1; ///< for errors: "step 7: ..."
+    std::span<const Batch> microbatches{};
+    StepOptions options{};
+    double weight_decay = 0;
+  };
 
-  /// The host's weights and state become those of the device; nothing happens where they are.
+  /// Gives the step after the one at hand, as it will be if that one updates; null: none is to begin
+  /// yet. Its microbatches live until that step is over.
+  using Next = std::function<const Request*()>;
+
+  /// One step on the device, as `train_step`; clipping is that of the run's recipe. If a loss or the
+  /// norm is no finite number nothing is updated, else it is, before `options.accept` hears of it.
+  ///
+  /// The device begins with the step that `next` gives before the results of this one are read: the
+  /// call after this one is to ask for that step. After a step without an update nothing is begun.
+  [[nodiscard]] virtual StepResult run(const Request& step, const Next& next) = 0;
+
+  /// The host's weights and state become those of the device; nothing happens where they are. No
+  /// step has been begun.
   virtual void fetch() = 0;
 
   /// The host's were written, by a checkpoint that was loaded: the device takes them.

@@ -59,6 +59,7 @@ struct TrainOptions {
   std::function<std::string()> gemm{};
   /// The step of devices that run programs; empty: they are refused.
   MakeDeviceStep device_step{};
+  std::function<std::unique_ptr<Device>()> device{}; ///< SessionOptions::device
 };
 
 struct TrainSummary {

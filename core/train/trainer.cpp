@@ -40,6 +40,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
           host,
           {.initialise = load_.from.empty(),
            .partial = !load_.strict || !load_.match.empty(),
+           .device = options.device,
            .processes = options.processes,
            .mesh = options.mesh,
            .step_peak = options.step_peak,
@@ -425,8 +426,8 @@ void Trainer::steps(TrainSummary& summary) {
   }
   release_unused_memory(); // what starting took is of no use to the steps
   reset_peak_bytes();
-  while (summary.reason = stop_reason(), summary.reason.empty()) {
-    step();
+  while (summary.reason = stop_reason(), summary.reason.empty() || ahead_) {
+    step(); // also one that a device has begun
     if (options_.profile && options_.profile->last == progress_.step) {
       show_profile();
     }

@@ -57,6 +57,20 @@ private:
   void show_profile();
   [[nodiscard]] int64_t planned_peak();
   void show_peak();
+
+  /// The inputs of a step, known before it begins.
+  struct Prepared {
+    int64_t number = 1; ///< the step's
+    int64_t batch = 0;  ///< samples over all ranks
+    std::vector<Batch> batches{};
+    double data_seconds = 0;
+    double weight_decay = 0;
+    StepOptions options{};
+  };
+
+  [[nodiscard]] Prepared prepare(int64_t steps_before = 0, int64_t samples_before = 0);
+  [[nodiscard]] bool goes_on_after(int64_t number) const;
+  [[nodiscard]] StepResult run_on_device(const Prepared& now, const StepOptions& options);
   void step();
   /// The host's weights and state are those of the last step.
   void fetch_weights() const;
@@ -163,6 +177,7 @@ private:
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<DeviceStep> device_step_;     // null: LibTorch's operators compute
+  std::optional<Prepared> ahead_;               // the step that the device has begun
   std::unique_ptr<Meeting> meeting_;            // where ranks that save in the background meet
   std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
   std::unique_ptr<Meeting> local_meeting_;      // where those of `local_` meet

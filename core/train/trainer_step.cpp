@@ -23,6 +23,68 @@ int64_t tensor_peak(const Session& session) {
 
 } // namespace
 
+/// `steps_before`, `samples_before`: of steps that are not counted yet, and update.
+Trainer::Prepared Trainer::prepare(int64_t steps_before, int64_t samples_before) {
+  auto& session = *session_;
+  const auto begin = Clock::now();
+  Prepared made{.number = progress_.step + steps_before + 1};
+  const int64_t first = next_sample() + samples_before;
+  made.batch = session.layout(first).global();
+  made.batches = data_->get(first, iterations_ - made.number);
+  made.data_seconds = seconds_since(begin);
+  Completed completed = updates_done();
+  completed.updates += steps_before;
+  completed.samples += samples_before;
+  made.weight_decay = session.schedule->weight_decay(completed);
+  made.options = {
+      .seed =
+          random_key(seed(), "step " + std::to_string(made.number + progress_.beginnings.random)),
+      .clip = session.recipe.optimizer.clip_grad,
+      .update =
+          {.step = completed.updates + progress_.beginnings.updates + 1,
+           .lr = session.schedule->lr(completed),
+           .seed = seed()},
+      .loss_scale = guards_.loss_scale(),
+      .count_zeros = session.recipe.log.num_zeros};
+  return made;
+}
+
+/// Whether the step after this one follows at once: nothing asks for weights between them, and the
+/// run does not end.
+bool Trainer::goes_on_after(int64_t number) const {
+  const auto& recipe = session_->recipe;
+  const auto due = [number](int64_t interval) { return interval > 0 && number % interval == 0; };
+  const bool asked = due(recipe.train.eval_interval) || due(recipe.checkpoint.interval) ||
+                     (local_ && due(recipe.checkpoint.local_interval)) || recipe.log.params_norm;
+  const bool last =
+      number >= iterations_ || (recipe.train.exit_iters && number >= *recipe.train.exit_iters);
+  return !asked && !last && !guards_.scales() && !options_.profile && stop_reason().empty();
+}
+
+StepResult Trainer::run_on_device(const Prepared& now, const StepOptions& options) {
+  const auto request = [](const Prepared& step, const StepOptions& of_step) {
+    return DeviceStep::Request{step.number, step.batches, of_step, step.weight_decay};
+  };
+  std::optional<DeviceStep::Request> next;
+  ahead_.reset();
+  StepResult result = device_step_->run(request(now, options), [&]() -> const DeviceStep::Request* {
+    if (!goes_on_after(now.number)) {
+      return nullptr;
+    }
+    try {
+      ahead_ = prepare(1, now.batch);
+    } catch (const std::exception&) { // told when that step's turn has come
+      return nullptr;
+    }
+    next = request(*ahead_, ahead_->options);
+    return &*next;
+  });
+  if (!result.updated) {
+    ahead_.reset();
+  }
+  return result;
+}
+
 void Trainer::step() {
   auto& session = *session_;
   const auto begin = Clock::now();
@@ -33,17 +95,11 @@ void Trainer::step() {
   if (profiled) {
     profile_.begin_step(number);
   }
-  const int64_t batch = session.layout(next_sample()).global();
-  const auto batches = data_->get(next_sample(), iterations_ - number);
-  const double data_seconds = seconds_since(begin);
+  const Prepared now = ahead_ ? std::move(*ahead_) : prepare();
   parts.begin(StepPart::update);
-  const uint64_t seed =
-      random_key(this->seed(), "step " + std::to_string(number + progress_.beginnings.random));
-  const Completed completed = updates_done();
-  const double lr = session.schedule->lr(completed);
-  last_rate_ = lr;
-  weights_->set_weight_decay(session.schedule->weight_decay(completed));
-  const double loss_scale = guards_.loss_scale();
+  const auto& batches = now.batches;
+  last_rate_ = now.options.update.lr.read();
+  weights_->set_weight_decay(now.weight_decay);
   Judgement judgement;
   auto passes = session.passes();
   passes.checking = options_.checking;
@@ -51,29 +107,21 @@ void Trainer::step() {
   passes.before = [&parts](const Instruction* instruction) { parts.begin(instruction); };
   std::optional<StepResult> suspect; // numbers that are not believed until they come again
   std::string doubt;
-  const StepOptions options{
-      .seed = seed,
-      .clip = session.recipe.optimizer.clip_grad,
-      .update =
-          {.step = completed.updates + progress_.beginnings.updates + 1,
-           .lr = lr,
-           .seed = this->seed()},
-      .loss_scale = loss_scale,
-      .count_zeros = session.recipe.log.num_zeros,
-      .accept = [&](const StepResult& made) {
-        if (!suspect && device_step_ == nullptr && !(doubt = guards_.doubt(made)).empty()) {
-          suspect = made;
-          return false;
-        }
-        judgement = guards_.judge(made);
-        if (watch_ != nullptr && judgement.verdict == Verdict::update) {
-          watch_->clear(); // what the update makes shows in the next step
-        }
-        return judgement.verdict == Verdict::update;
-      }};
+  StepOptions options = now.options;
+  options.accept = [&](const StepResult& made) {
+    if (!suspect && device_step_ == nullptr && !(doubt = guards_.doubt(made)).empty()) {
+      suspect = made;
+      return false;
+    }
+    judgement = guards_.judge(made);
+    if (watch_ != nullptr && judgement.verdict == Verdict::update) {
+      watch_->clear(); // what the update makes shows in the next step
+    }
+    return judgement.verdict == Verdict::update;
+  };
   const auto run = [&] {
     return device_step_ != nullptr
-               ? device_step_->run(batches, options)
+               ? run_on_device(now, options)
                : train_step(passes, *weights_, *session.optimizer, batches, options);
   };
   StepResult result = run();
@@ -106,27 +154,27 @@ void Trainer::step() {
   }
   progress_.step = number;
   progress_.validation_loss.reset();
-  progress_.samples += batch;
-  progress_.tokens += batch * session.tokens_per_sample();
+  progress_.samples += now.batch;
+  progress_.tokens += now.batch * session.tokens_per_sample();
   log_->step(
       {.step = number,
        .samples = progress_.samples,
        .tokens = progress_.tokens,
-       .batch = batch,
+       .batch = now.batch,
        .losses = result.updated ? result.losses : std::vector<LossValue>(),
        .metrics = result.metrics,
-       .lr = lr,
+       .lr = *last_rate_,
        .next_lr = session.schedule->lr(updates_done()),
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
-       .data_seconds = data_seconds,
+       .data_seconds = now.data_seconds,
        .memory = session.device->peak_memory(),
        .tensors = tensor_peak(session),
        .ranks = session.mesh.world(),
        .skipped = !result.updated,
        .nan = !result.finite(),
        .time = unix_now(),
-       .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
+       .loss_scale = guards_.scales() ? std::optional(now.options.loss_scale) : std::nullopt,
        .num_zeros = result.num_zeros,
        .params_norm = weights_norm()}
   );

@@ -4,9 +4,11 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 program = os.environ["MEGAHOST"]
 plugin = os.environ["MEGAHOST_XLA_CPU"]
@@ -73,6 +75,38 @@ run("run", "small.toml", "--run-dir", "moved", *pjrt, "--set", "train.exit_iters
 run("run", "small.toml", "--run-dir", "moved", "--resume")
 assert worst("moved", "cpu-fp32") < 1e-5
 
+# The device begins with the next step before the numbers of one are read, where nothing is due between them: the same bits
+# as where each is waited for (log.params_norm reads the weights after every step).
+run("run", "small.toml", "--run-dir", "waiting", *pjrt, "--set", "log.params_norm=true")
+assert worst("waiting", "xla-fp32") == 0
+
+# A signal that comes meanwhile ends the run after the step that was begun.
+endless = ["run", "small.toml", "--run-dir", "signal", *pjrt, "--set", "train.iters=100000", "--set", "train.eval_interval=0",
+           "--set", "checkpoint.interval=0"]
+with subprocess.Popen([program, *endless], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    metrics = folder / "signal/metrics.jsonl"
+    while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 20):
+        time.sleep(0.05)
+    process.terminate()
+    errors = process.stderr.read()
+assert process.returncode == 128 + signal.SIGTERM, (process.returncode, errors)
+stopped = [row["step"] for row in records("signal")]
+assert stopped == list(range(1, len(stopped) + 1)) and len(stopped) >= 20, stopped
+until = ["--set", f"train.exit_iters={len(stopped) + 5}"]
+run(*endless, "--resume", *until)
+run(*[word.replace("signal", "no-signal") for word in endless], *until)
+assert [row["losses"] for row in records("signal")] == [row["losses"] for row in records("no-signal")]
+
+# An error of the device names its step; what was saved before is whole, and the run goes on from there.
+faulty = [word.replace(plugin, os.environ["MEGAHOST_FAULTY_PJRT"]) for word in pjrt]
+os.environ["MEGAHOST_TEST_FAILS"] = "13"  # each step has two numbers
+text = run("run", "small.toml", "--run-dir", "faulty", *faulty, code=1)
+assert "step 7: the PJRT plugin" in text and "failed while reading a tensor: the device is gone" in text, text
+assert [row["step"] for row in records("faulty")] == [1, 2, 3, 4, 5, 6]
+del os.environ["MEGAHOST_TEST_FAILS"]
+run("run", "small.toml", "--run-dir", "faulty", *pjrt, "--resume")
+assert worst("faulty", "xla-fp32") == 0
+
 # Fewer microbatches at first are programs of their own; a padded document's tokens count as on the CPU.
 ramp = ["--set", "batch.rampup_start=2", "--set", "batch.rampup_increment=2", "--set", "batch.rampup_samples=8"]
 run("run", "small.toml", "--run-dir", "ramp-cpu", *ramp)
@@ -93,10 +127,14 @@ run("run", "small.toml", "--run-dir", "dropout-cpu", "--set", "model.dropout=0.2
 text = run("program", "small.toml", "-o", "two", "--compile", *two)
 assert "a step of 1 microbatch compiled in " in text
 files = sorted((folder / "cache").iterdir())
-assert len(files) == 1 and files[0].name.endswith(".pjrt"), files
+assert len(files) == 3 and all(file.name.endswith(".pjrt") for file in files), files  # open, pass and close
 written = files[0].stat().st_mtime_ns
 text = run("run", "small.toml", "--run-dir", "two", *two, "--set", "train.exit_iters=6")
 assert "steps run on 2 devices" in text and files[0].stat().st_mtime_ns == written
+os.environ["MEGAHOST_TEST_CLIENTS"] = str(folder / "clients")  # the plugin is opened once
+run("run", "small.toml", "--run-dir", "once", *[word.replace(plugin, os.environ["MEGAHOST_FAULTY_PJRT"]) for word in two],
+    "--set", "train.exit_iters=1")
+assert (folder / "clients").read_text() == "client\n", (folder / "clients").read_text()
 run("run", "small.toml", "--run-dir", "two", "--resume", "--set", "model.dropout=0.2")  # on LibTorch's CPU
 assert worst("two", "dropout-cpu") < 1e-5
 files[0].write_bytes(b"no executable")

@@ -28,24 +28,34 @@ folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-modules-"))
 
 
 def module(name, number):
+    """The files of a recipe's program."""
     words = [word for one in RECIPES[name][:1] + TINY + RECIPES[name][1:] for word in ("--set", one)]
     words += ["--narrow"] if name.startswith("narrow") else []
     out = folder / f"{name}-{number}"
     subprocess.run([os.environ["MEGAHOST"], "program", "tiny.toml", "-o", str(out), *words], cwd=folder, check=True)
-    return (out / "step.mlir").read_text(), (out / "step.json").read_text()
+    return {file.name: file.read_text() for file in sorted(out.iterdir())}
 
 
 def described(name):
-    text, ports = module(name, 1)
-    assert (text, ports) == module(name, 2), f"{name}: another process writes another module"
+    files = module(name, 1)
+    assert files == module(name, 2), f"{name}: another process writes other modules"
+    hashes = {file: hashlib.sha256(text.encode()).hexdigest()[:16] for file, text in files.items()}
+    lines = [f"{name} step.json {hashes['step.json']}"]
+    for file, text in files.items():
+        if file.endswith(".mlir"):
+            lines += [f"{name} {file} {hashes[file]}", *counted(name, text)]
+    return lines
+
+
+def counted(name, text):
+    """A line for each operation, and how often it is there."""
     if name.startswith("narrow"):
         # Ids of groups and dimensions are attributes, in 64 bits by the language.
         values = re.sub(r"(array<i64: [^>]*>|: i64|tensor<[0-9x]+xi64>(?=,|}))", "", text)
         assert not re.search(r"f64|i64", values), re.search(r".*(f64|i64).*", values).group(0)
     assert "?" not in text, "a dynamic shape"
     operations = collections.Counter(re.findall(r"\b(?:stablehlo|chlo)\.([a-z_]+)", text))
-    lines = [f"{name} {hashlib.sha256(text.encode()).hexdigest()[:16]} {hashlib.sha256(ports.encode()).hexdigest()[:16]}"]
-    return lines + [f"  {operation} {count}" for operation, count in sorted(operations.items())]
+    return [f"  {operation} {count}" for operation, count in sorted(operations.items())]
 
 
 now = "\n".join(line for name in RECIPES for line in described(name)) + "\n"

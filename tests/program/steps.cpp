@@ -1,4 +1,4 @@
-// Whole training steps as programs on XLA's CPU plugin, next to the same steps on LibTorch's CPU, in float64: every weight
+// Training steps as programs on XLA's CPU plugin, next to the same steps on LibTorch's CPU, in float64: every weight
 // and optimizer state after three of them.
 
 #include "core/program/step_program.hpp"
@@ -13,11 +13,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <numeric>
+#include <span>
 
 namespace {
 
@@ -59,6 +64,73 @@ piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int
   return whole.contiguous();
 }
 
+/// A step's modules on XLA's CPU plugin, with each rank's tensors by their names.
+class ProgramRun {
+public:
+  explicit ProgramRun(const program::StepProgram& step)
+      : step_(step)
+      , tensors_(static_cast<size_t>(step.ranks)) {
+    std::vector<size_t> devices(tensors_.size());
+    std::iota(devices.begin(), devices.end(), 0);
+    for (const auto& module : step.modules) {
+      executables_.push_back(xla_cpu()->compile(module.text, devices));
+    }
+    for (size_t rank = 0; rank < tensors_.size(); ++rank) {
+      for (const auto& port : step.carried) {
+        put(rank, port, at::zeros(port.sizes, port.dtype));
+      }
+    }
+  }
+
+  void put(size_t rank, const program::Port& port, const Tensor& value) {
+    tensors_[rank].insert_or_assign(port.name, xla_cpu()->upload(value.to(port.dtype), rank));
+  }
+
+  Tensor get(size_t rank, const program::Port& port) const {
+    const Tensor value = at::empty(port.sizes, port.dtype);
+    tensors_[rank].at(port.name).copy_to(value);
+    return value;
+  }
+
+  double number(const program::Port& port) const {
+    return get(0, port).to(at::kDouble).item<double>();
+  }
+
+  void step(std::span<const Batch> batches, const StepOptions& options, double decay) {
+    for (size_t i = 0; i < executables_.size(); ++i) {
+      const auto& module = step_.modules[i];
+      const int64_t times = module.per_microbatch ? step_.microbatches : 1;
+      for (int64_t m = 0; m < times; ++m) {
+        std::vector<std::vector<const pjrt::PjrtBuffer*>> arguments(tensors_.size());
+        for (size_t rank = 0; rank < tensors_.size(); ++rank) {
+          const auto number = static_cast<int64_t>(rank);
+          auto values =
+              program::microbatch_inputs(batches, step_, number).at(static_cast<size_t>(m));
+          values.merge(program::step_numbers(options, decay));
+          values["rank"] = at::scalar_tensor(number, at::kInt);
+          for (const auto& port : module.inputs) {
+            if (const auto value = values.find(port.name); value != values.end()) {
+              put(rank, port, value->second);
+            }
+            arguments[rank].push_back(&tensors_[rank].at(port.name));
+          }
+        }
+        auto results = executables_[i]->run(arguments);
+        for (size_t rank = 0; rank < tensors_.size(); ++rank) {
+          for (size_t k = 0; k < module.outputs.size(); ++k) {
+            tensors_[rank].insert_or_assign(module.outputs[k].name, std::move(results[rank][k]));
+          }
+        }
+      }
+    }
+  }
+
+private:
+  const program::StepProgram& step_;
+  std::vector<std::unique_ptr<pjrt::Executable>> executables_;
+  std::vector<std::map<std::string, pjrt::PjrtBuffer>> tensors_;
+};
+
 /// The largest difference after three steps under a layout from one rank on LibTorch's CPU: of losses,
 /// norms and all tensors.
 double difference(const Settings& settings, const std::string& layout) {
@@ -70,19 +142,15 @@ double difference(const Settings& settings, const std::string& layout) {
   for (const auto& stored : real.weights->stored()) {
     whole[stored.name] = stored.data.detach();
   }
-  const auto& client = *xla_cpu();
+  ProgramRun run(step);
   const auto ranks = static_cast<size_t>(step.ranks);
-  std::vector<size_t> devices(ranks);
-  std::iota(devices.begin(), devices.end(), 0);
-  const auto executable = client.compile(step.module, devices);
-  std::vector<std::vector<pjrt::PjrtBuffer>> tensors(ranks);
   std::vector<std::vector<Tensor>> first(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < step.tensors; ++i) {
-      const auto& port = step.inputs[i];
+    for (size_t i = 0; i < step.tensors.size(); ++i) {
+      const auto& port = step.tensors[i];
       first[rank].push_back(piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes).clone()
       );
-      tensors[rank].push_back(client.upload(first[rank].back(), rank));
+      run.put(rank, port, first[rank].back());
     }
   }
   double worst = 0, moved = 0;
@@ -99,66 +167,43 @@ double difference(const Settings& settings, const std::string& layout) {
         .seed = static_cast<uint64_t>(number) * 0x123456789abcdefULL,
         .clip = recipe.optimizer.clip_grad,
         .update = {.step = number, .lr = lr}};
-    std::vector<std::vector<pjrt::PjrtBuffer>> others(ranks);
-    std::vector<std::vector<const pjrt::PjrtBuffer*>> arguments(ranks);
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      auto values = program::step_arrays(batches, step, static_cast<int64_t>(rank));
-      values.merge(program::step_numbers(batches, options, decay));
-      values["rank"] = at::scalar_tensor(static_cast<int64_t>(rank), at::kInt);
-      others[rank].reserve(step.inputs.size());
-      for (size_t i = 0; i < step.inputs.size(); ++i) {
-        const auto& port = step.inputs[i];
-        if (i >= step.tensors) {
-          others[rank].push_back(client.upload(values.at(port.name).to(port.dtype), rank));
-        }
-        arguments[rank].push_back(i < step.tensors ? &tensors[rank][i] : &others[rank].back());
-      }
-    }
-    auto results = executable->run(arguments);
+    run.step(batches, options, decay);
     real.weights->set_weight_decay(decay);
     const c10::AutoGradMode with_grad(true);
     const auto wanted = train_step(
         real.session->passes(), *real.weights, *real.session->optimizer, batches, options
     );
     REQUIRE(wanted.updated);
-    const auto number_at = [&](size_t i) {
-      const Tensor value = at::empty({}, at::TensorOptions().dtype(step.outputs[i].dtype));
-      results[0][i].copy_to(value);
-      return value.to(at::kDouble).item<double>();
-    };
-    const size_t losses = step.outputs.size() - step.tensors - 1;
-    REQUIRE(losses == wanted.losses.size());
-    for (size_t i = 0; i < losses; ++i) {
-      worst = std::max(worst, std::abs(number_at(step.tensors + i) - wanted.losses[i].value));
+    const auto numbers = step.numbers();
+    REQUIRE(numbers.size() == wanted.losses.size() + 1);
+    for (size_t i = 0; i < wanted.losses.size(); ++i) {
+      worst = std::max(worst, std::abs(run.number(numbers[i]) - wanted.losses[i].value));
     }
     worst = std::max(
-        worst,
-        std::abs(number_at(step.outputs.size() - 1) - wanted.gradient_norm) / wanted.gradient_norm
+        worst, std::abs(run.number(numbers.back()) - wanted.gradient_norm) / wanted.gradient_norm
     );
-    for (auto& of_rank : results) {
-      of_rank.erase(of_rank.begin() + static_cast<std::ptrdiff_t>(step.tensors), of_rank.end());
-    }
-    tensors = std::move(results);
   }
   for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < step.tensors; ++i) {
-      const auto& port = step.inputs[i];
+    for (size_t i = 0; i < step.tensors.size(); ++i) {
+      const auto& port = step.tensors[i];
       const Tensor wanted = piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes);
-      const Tensor got = at::empty_like(wanted);
-      tensors[rank][i].copy_to(got);
+      const Tensor got = run.get(rank, port);
       moved = std::max(moved, (wanted - first[rank][i]).abs().max().item<double>());
       worst = std::max(worst, (got - wanted).abs().max().item<double>());
     }
   }
   CHECK(moved > 1e-4);
+  std::string sizes;
+  for (const auto& module : step.modules) {
+    sizes += module.name + " " + std::to_string(module.operators) + " operators, ";
+  }
   MESSAGE(
       settings.front(),
       " ",
       layout,
       ": ",
-      step.operators,
-      " operators, ",
-      step.tensors,
+      sizes,
+      step.tensors.size(),
       " tensors, difference ",
       worst
   );
@@ -253,15 +298,69 @@ TEST_CASE("what cannot be a program is refused in words") {
   );
 }
 
-TEST_CASE("the text is the same each time, inputs have names") {
+TEST_CASE("the text is the same each time, and no longer for more microbatches") {
   const Recipe recipe = small_recipe(with({"model.use=llama"}), "");
   const auto step = program::step_program(recipe, small_host());
-  CHECK(step.module == program::step_program(recipe, small_host()).module);
-  CHECK(step.inputs.at(step.tensors).name == "microbatch.0.labels");
-  CHECK(step.inputs.back().name == "optimizer.step");
-  CHECK(step.outputs.back().name == "gradient_norm");
-  CHECK(step.inputs.front().name == step.outputs.front().name);
-  CHECK(step.module.find("f64") != std::string::npos); // the numbers of the update
+  REQUIRE(step.modules.size() == 3);
+  const auto again = program::step_program(recipe, small_host());
+  const auto more = program::step_program(recipe, small_host(), {.microbatches = 32});
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(step.modules[i].text == again.modules[i].text);
+    CHECK(step.modules[i].operators == more.modules[i].operators);
+  }
+  const auto& close = step.modules.back();
+  CHECK(close.inputs.front().name == close.outputs.front().name);
+  CHECK(close.inputs.back().name == "optimizer.step");
+  CHECK(close.outputs.back().name == "gradient_norm");
+  CHECK(close.text.find("f64") != std::string::npos); // the numbers of the update
+  CHECK(close.text == more.modules.back().text);
+}
+
+TEST_CASE("after a step that failed nothing is updated until the flag is cleared") {
+  if (xla_cpu() == nullptr) {
+    return;
+  }
+  const Recipe recipe = small_recipe(with({"model.use=gpt"}), "");
+  const auto step = program::step_program(recipe, small_host(), {.dtype = at::kDouble});
+  const Trained real(recipe);
+  ProgramRun run(step);
+  const auto& port = step.tensors.front();
+  for (const auto& stored : real.weights->stored()) {
+    const auto own = std::ranges::find(step.tensors, stored.name, &program::Port::name);
+    run.put(0, *own, stored.data.detach());
+  }
+  const auto batches = load_batches(*real.session->corpus, Split::train, 0, real.session->layout());
+  const Tensor before = run.get(0, port);
+  const program::Port failed{program::kFailed, at::kBool};
+  const auto step_with = [&](double lr) {
+    run.step(batches, {.clip = 1.0, .update = {.step = 1, .lr = lr}}, 0.1);
+  };
+  run.put(0, failed, at::scalar_tensor(true, at::kBool));
+  step_with(1e-2);
+  CHECK(run.get(0, port).equal(before));
+  CHECK(run.get(0, failed).item<bool>());
+  CHECK(std::isfinite(run.number(step.numbers().back())));
+  run.put(0, failed, at::scalar_tensor(false, at::kBool));
+  step_with(1e-2);
+  CHECK_FALSE(run.get(0, port).equal(before));
+  CHECK_FALSE(run.get(0, failed).item<bool>());
+}
+
+TEST_CASE("layers that keep what they have seen for other microbatches are refused") {
+  Settings mixture = small_mixture();
+  for (const char* set :
+       {"model.capacity_factor=1.2",
+        "model.capacity_drop=probability",
+        "model.capacity_pad=true",
+        "model.vocab=256",
+        "model.balance=[\"bias\"]"}) {
+    mixture.emplace_back(set);
+  }
+  CHECK_THROWS_WITH_AS(
+      (void)program::step_program(small_recipe(with(mixture), ""), small_host()),
+      doctest::Contains("a layer keeps what it has seen of a microbatch"),
+      Error
+  );
 }
 
 } // namespace

@@ -252,17 +252,19 @@ std::vector<Command> layout_commands() {
       {
           "program",
           "Layouts",
-          "a recipe's training step as one module of StableHLO",
-          "Records the recipe's own training step on LibTorch's Meta device: forward and backward "
-          "passes of all microbatches, gradient norm, clipping and update, as the operators that they "
-          "call. DIR/step.mlir is what a compiler of XLA takes; DIR/step.json names its inputs and "
-          "outputs: the tensors of a checkpoint, the arrays of each microbatch, learning rate, weight "
-          "decay and the update's number. The numbers are those of a run on the CPU (checked on "
-          "XLA's CPU plugin; no Trainium or TPU has run them). Ranks of a layout are the module's "
-          "replicas. Without pipelines, and with experts of one capacity (model.capacity_pad) alone.",
+          "a recipe's training step as modules of StableHLO",
+          "Records the recipe's own training step on LibTorch's Meta device as the operators that it "
+          "calls. DIR/pass.mlir is the forward and backward pass of one microbatch, DIR/close.mlir "
+          "what follows the last one: sums over ranks, gradient norm, clipping and update. Where "
+          "passes compute with other tensors than a checkpoint has (rounded ones, or parts of other "
+          "ranks), DIR/open.mlir makes them once a step. DIR/step.json names inputs and outputs: the "
+          "tensors of a checkpoint, the arrays of a microbatch, learning rate, weight decay and the "
+          "update's number. The numbers are those of a run on the CPU (checked on XLA's CPU plugin; "
+          "no Trainium or TPU has run them). Ranks of a layout are the modules' replicas. Without "
+          "pipelines, and with experts of one capacity (model.capacity_pad) alone.",
           {kRecipe},
           {
-              {"-o", "DIR", "folder for the module; required"},
+              {"-o", "DIR", "folder for the modules; required"},
               {"--precision",
                "FORMAT",
                "instead of the recipe's, float64 too",

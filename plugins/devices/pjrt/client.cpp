@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -186,13 +187,34 @@ void Executable::ask(const char* doing, const Question& question) const {
 }
 
 Executable::~Executable() {
+  for (PJRT_Event* event : running_) {
+    try {
+      client_.await(event, "running the step");
+    } catch (const mh::Error&) { // who reads its results hears of it
+    }
+  }
   auto call = PJRT_ARGUMENTS(PJRT_LoadedExecutable_Destroy_Args);
   call.executable = raw_;
   client_.api_->PJRT_LoadedExecutable_Destroy(&call);
 }
 
+void Executable::settle() {
+  const auto over = std::stable_partition(running_.begin(), running_.end(), [this](auto* event) {
+    auto ready = PJRT_ARGUMENTS(PJRT_Event_IsReady_Args);
+    ready.event = event;
+    client_.check(client_.api_->PJRT_Event_IsReady(&ready), "running the step");
+    return !ready.is_ready;
+  });
+  const std::vector<PJRT_Event*> ended(over, running_.end());
+  running_.erase(over, running_.end());
+  for (PJRT_Event* event : ended) {
+    client_.await(event, "running the step");
+  }
+}
+
 std::vector<std::vector<PjrtBuffer>>
-Executable::run(const std::vector<std::vector<const PjrtBuffer*>>& given) const {
+Executable::run(const std::vector<std::vector<const PjrtBuffer*>>& given) {
+  settle();
   const size_t devices = given.size();
   std::vector<std::vector<PJRT_Buffer*>> inputs(devices), outputs(devices);
   std::vector<PJRT_Buffer* const*> input_lists;
@@ -222,9 +244,7 @@ Executable::run(const std::vector<std::vector<const PjrtBuffer*>>& given) const 
       results[d].emplace_back(client_, one);
     }
   }
-  for (PJRT_Event* event : done) {
-    client_.await(event, "running the step");
-  }
+  running_.insert(running_.end(), done.begin(), done.end());
   return results;
 }
 

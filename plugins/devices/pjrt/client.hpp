@@ -57,10 +57,12 @@ public:
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  /// Runs it on all its devices and waits for their end: [device][argument] -> [device][result].
-  /// Arguments whose memory a result takes over are not to be used again.
+  /// Begins to run it on all its devices: [device][argument] -> [device][result]. Reading a result
+  /// waits for it. Arguments whose memory a result takes over are not to be used again.
+  ///
+  /// Throws:  mh::Error, also for an earlier run that has failed meanwhile
   [[nodiscard]] std::vector<std::vector<PjrtBuffer>>
-  run(const std::vector<std::vector<const PjrtBuffer*>>& arguments) const;
+  run(const std::vector<std::vector<const PjrtBuffer*>>& arguments);
 
   /// The executable as bytes, for PjrtClient::load of the same plugin.
   [[nodiscard]] std::string serialized() const;
@@ -73,9 +75,13 @@ private:
   template <class Question>
   void ask(const char* doing, const Question& question) const;
 
+  /// Drops the events of runs that are over.
+  void settle();
+
   const PjrtClient& client_;
   PJRT_LoadedExecutable* raw_;
   size_t results_ = 0;
+  std::vector<PJRT_Event*> running_; // ends of runs
 };
 
 /// A plugin's devices. Plugins stay open until the process ends. Everything throws mh::Error with

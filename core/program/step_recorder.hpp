@@ -1,0 +1,35 @@
+#pragma once
+/// One rank's training step, recorded in the parts that become modules.
+
+#include "core/program/graph.hpp"
+#include "core/program/step_program.hpp"
+#include "megahost/mesh.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace mh::program {
+
+/// A module's place in the recording.
+struct RecordedModule {
+  Module module; ///< without a text
+  std::vector<int64_t> inputs{}, outputs{};
+};
+
+struct RecordedRank {
+  StepProgram program; ///< without modules
+  Graph graph;         ///< all that was recorded
+  std::vector<RecordedModule> modules{};
+  int64_t rank = -1; ///< the input of this name; -1: there is none
+};
+
+/// Throws:  mh::Error where the recipe calls what no program can hold
+[[nodiscard]] RecordedRank record_step(
+    const Recipe& recipe,
+    Host& host,
+    const StepProgramOptions& options,
+    const MeshShape& shape,
+    int64_t rank
+);
+
+} // namespace mh::program

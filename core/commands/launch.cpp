@@ -220,6 +220,29 @@ void warn_of_lost_files(const Job& job, const Recipe& recipe) {
   }
 }
 
+/// The recipe that ranks run. Plans put a machine's kernels in the place of its device, and programs
+/// have none: theirs is the recipe's own.
+Recipe recipe_of_ranks(
+    const Invocation& invocation,
+    Host& host,
+    const LaunchOptions& options,
+    const NodeType& node,
+    const Recipe& planned
+) {
+  if (node.device.empty()) {
+    return planned;
+  }
+  Recipe own = read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
+  if (own.device.use != node.device) {
+    throw Error(
+        options.instances.front() + " has " + node.resource + ", and device \"" + own.device.use +
+            "\" does not train on it",
+        "set device.use to \"" + node.device + "\""
+    );
+  }
+  return own;
+}
+
 /// Compares with what lies in the folder. Returns whether something differs.
 bool print_differences(const std::filesystem::path& folder, const std::vector<JobFile>& files) {
   bool differ = false;
@@ -248,7 +271,7 @@ int command_launch(const Invocation& typed, Host& host) {
   RunFacts run;
   const int64_t ranks = make_job(options, nodes, run).ranks;
   const Planned planned = plan_of(invocation, host, options, ranks);
-  const Recipe& recipe = planned.recipe;
+  const Recipe recipe = recipe_of_ranks(invocation, host, options, nodes.front(), planned.recipe);
   const double tokens = tokens_of(invocation, planned);
   PlanReport report{recipe, planned.plan, tokens, planned.changes};
   report.settings = settings_text(recipe, planned.plan.shape, host);
@@ -268,7 +291,9 @@ int command_launch(const Invocation& typed, Host& host) {
   run = {
       .name = recipe.name,
       .recipe = show_recipe(recipe, RecipeFormat::toml, /*origins=*/false),
-      .on_gpu = !host.require(Kind::device, recipe.device.use).planned.in_host_memory(),
+      .on_gpu = !nodes.front().device.empty() ||
+                !host.require(Kind::device, recipe.device.use).planned.in_host_memory(),
+      .rounds = recipe.precision == "bf16" && !recipe.optimizer.master_weights,
       .run_folder = recipe.run_folder()};
   const Job job = make_job(options, nodes, run);
   const std::vector<JobFile> files = write_job(job, folder);

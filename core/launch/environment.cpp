@@ -30,7 +30,7 @@ Version version_of(const std::string& text, const char* option) {
 
 /// The properties that the variables of a job depend on.
 struct Network {
-  bool efa, rdma, several, huge_pages;
+  bool efa, rdma, several, huge_pages, neuron, rounds;
   Version libfabric, plugin;
 };
 
@@ -42,7 +42,7 @@ struct EnvironmentRule {
 
 // FI_EFA_FORK_SAFE, FI_EFA_ENABLE_SHM_TRANSFER and RDMAV_* are not here: the first does nothing on
 // Linux 5.15 and later, the second is libfabric's default, AWS advises against the third.
-constexpr std::array<EnvironmentRule, 5> kRules{{
+constexpr std::array<EnvironmentRule, 9> kRules{{
     {"FI_PROVIDER",
      "efa",
      [](const Network& n) { return n.efa && n.plugin < Version(1, 6); },
@@ -65,17 +65,36 @@ constexpr std::array<EnvironmentRule, 5> kRules{{
      "^docker,lo,veth",
      [](const Network& n) { return n.several; },
      "NCCL's ranks meet over the node's own interface, not the loopback or a container's bridge"},
+    {"NEURON_CC_FLAGS",
+     "--model-type=transformer",
+     [](const Network& n) { return n.neuron; },
+     "what neuronx-cc's documentation has for models of attention"},
+    {"NEURON_RT_EXEC_TIMEOUT",
+     "600",
+     [](const Network& n) { return n.neuron; },
+     "seconds that a step may take, as AWS's script for GPT-3 6.7B has it"},
+    {"NEURON_RT_STOCHASTIC_ROUNDING_EN",
+     "1",
+     [](const Network& n) { return n.neuron && n.rounds; },
+     "weights in bf16 alone lose small updates where they are rounded to nearest"},
+    {"NEURON_RT_STOCHASTIC_ROUNDING_SEED",
+     "0",
+     [](const Network& n) { return n.neuron && n.rounds; },
+     "a run that is repeated rounds as it did"},
 }};
 
 } // namespace
 
 std::vector<JobVariable>
 network_variables(const Job& job, const std::string& libfabric, const std::string& ofi_nccl) {
+  const bool nccl = job.gpus && job.node.processes == 0;
   const Network network{
-      .efa = job.gpus && job.efa > 0,
-      .rdma = job.gpus && job.efa > 0 && job.node.rdma != "none",
-      .several = job.gpus && job.nodes > 1,
+      .efa = nccl && job.efa > 0,
+      .rdma = nccl && job.efa > 0 && job.node.rdma != "none",
+      .several = nccl && job.nodes > 1,
       .huge_pages = job.huge_pages,
+      .neuron = job.gpus && job.node.resource == "aws.amazon.com/neuron",
+      .rounds = job.run.rounds,
       .libfabric = version_of(libfabric, "--libfabric"),
       .plugin = version_of(ofi_nccl, "--ofi-nccl")};
   std::vector<JobVariable> variables;

@@ -168,11 +168,12 @@ void require_instances(const LaunchOptions& options, const std::vector<NodeType>
           "presets/hardware.toml says it of machines of your own"
       );
     }
-    if (nodes[i].resource != "nvidia.com/gpu") {
+    if (nodes[i].processes > 0 && options.nodes > 1) {
       throw Error(
-          other + " has " + plural(nodes[i].accelerators, nodes[i].resource) +
-              ", and no device here trains on them",
-          "`megahost plan --on " + other + "` plans for it"
+          "one process drives the " + plural(nodes[i].ranks_here(), "device") + " of a " + other +
+              ", and those of several nodes are in no step yet: --nodes " +
+              std::to_string(options.nodes),
+          "take one node; `megahost plan --on " + other + " --gpus N` plans for more"
       );
     }
     if (nodes[i].efa_group != node.efa_group && options.efa != 0) {
@@ -345,6 +346,7 @@ Job make_job(
       .run = run,
       .nodes = options.nodes,
       .ranks = options.gpus.value_or(node.ranks_here()),
+      .processes = node.processes > 0 ? node.processes : options.gpus.value_or(node.ranks_here()),
       .instances = options.instances,
       .hyperpod = options.hyperpod || options.target == "hyperpod",
       .node = node,

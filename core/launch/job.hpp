@@ -65,7 +65,8 @@ struct LaunchOptions {
 struct RunFacts {
   std::string name;       ///< name of the run
   std::string recipe;     ///< its text, resolved, as TOML
-  bool on_gpu = true;     ///< whether its device is a GPU
+  bool on_gpu = true;     ///< whether its device is a GPU, or another accelerator
+  bool rounds = false;    ///< weights and state are in bf16 alone: the device rounds at random
   std::string run_folder; ///< folder of log and event files
 };
 
@@ -74,7 +75,8 @@ struct Job {
   std::string name, image, name_space;
   RunFacts run;
   int64_t nodes = 1;
-  int64_t ranks = 1; ///< ranks of a node
+  int64_t ranks = 1;     ///< ranks of a node
+  int64_t processes = 1; ///< processes of a node: one for each rank, or one for all its devices
   std::vector<std::string> instances;
   bool hyperpod = false; ///< whether its nodes are SageMaker HyperPod's
   NodeType node;
@@ -100,6 +102,11 @@ struct Job {
   std::vector<std::string> prepare_options;
 };
 
+/// Whether the step is compiled before the training begins, by a job of its own.
+[[nodiscard]] inline bool compiles_ahead(const Job& job) {
+  return job.node.processes > 0;
+}
+
 /// From SIGTERM to the end: time to save a checkpoint.
 inline constexpr int64_t kSaveSeconds = 180;
 
@@ -120,7 +127,7 @@ inline constexpr int64_t kSaveSeconds = 180;
 [[nodiscard]] MH_API Job
 make_job(const LaunchOptions& options, const std::vector<NodeType>& nodes, const RunFacts& run);
 
-/// Variables of NCCL, libfabric and its plugin for NCCL that this job needs, in order.
+/// Variables of the devices' libraries and the network's that this job needs, in order.
 [[nodiscard]] std::vector<JobVariable>
 network_variables(const Job& job, const std::string& libfabric, const std::string& ofi_nccl);
 

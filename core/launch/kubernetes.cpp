@@ -198,7 +198,8 @@ ValueArray pod_volumes(const Job& job, Own own) {
 Table resources(const Job& job) {
   Table devices;
   if (job.gpus) {
-    devices.set(job.node.resource, count_text(job.ranks));
+    const int64_t all = job.node.processes > 0 ? job.node.accelerators : job.ranks;
+    devices.set(job.node.resource, count_text(all));
   }
   if (job.efa > 0) {
     devices.set("vpc.amazonaws.com/efa", count_text(job.efa));
@@ -439,7 +440,9 @@ JobFile train_file(const Job& job, const std::vector<Table>& objects) {
 std::vector<JobVariable> with_place(const Job& job, const std::string& first_pod) {
   std::vector<JobVariable> variables{
       {"PET_NNODES", count_text(job.nodes), "nodes of the run; JOB_COMPLETION_INDEX says which"},
-      {"PET_NPROC_PER_NODE", count_text(job.ranks), "ranks that megahost starts in each pod"},
+      {"PET_NPROC_PER_NODE",
+       count_text(job.processes),
+       "processes that megahost starts in each pod"},
       {"PET_MASTER_ADDR", first_pod, "the pod of rank 0"},
       {"PET_MASTER_PORT", count_text(kMasterPort), "where its store listens"}};
   variables.insert(variables.end(), job.environment.begin(), job.environment.end());
@@ -475,7 +478,7 @@ std::vector<JobFile> write_pytorchjob(const Job& job, const std::string& /*folde
     annotations.set("sagemaker.amazonaws.com/enable-job-auto-resume", "true");
     annotations.set("sagemaker.amazonaws.com/job-max-retry-count", count_text(job.restarts));
   }
-  Table spec{{"nprocPerNode", count_text(job.ranks)}};
+  Table spec{{"nprocPerNode", count_text(job.processes)}};
   add_comment(spec, "ranks that megahost starts in each pod");
   spec.set("runPolicy", run_policy(job, job.nodes));
   spec.set("pytorchReplicaSpecs", std::move(specs));
@@ -498,7 +501,7 @@ std::vector<JobFile> write_hyperpodjob(const Job& job, const std::string& /*fold
   ValueArray command{
       "hyperpodrun",
       "--nnodes=" + count_text(job.nodes),
-      "--nproc-per-node=" + count_text(job.ranks),
+      "--nproc-per-node=" + count_text(job.processes),
       "--shutdown-timeout=" + count_text(kSaveSeconds),
       "--log-dir=/tmp/hyperpod",
       "--tee=3",
@@ -522,7 +525,7 @@ std::vector<JobFile> write_hyperpodjob(const Job& job, const std::string& /*fold
   if (job.hours > 0) {
     policy.set("activeDeadlineSeconds", limit_seconds(job));
   }
-  Table spec{{"nprocPerNode", count_text(job.ranks)}, {"runPolicy", std::move(policy)}};
+  Table spec{{"nprocPerNode", count_text(job.processes)}, {"runPolicy", std::move(policy)}};
   spec.set(
       "replicaSpecs",
       ValueArray{Table{
@@ -583,7 +586,7 @@ std::vector<JobFile> write_trainjob(const Job& job, const std::string& /*folder*
   }
   Table trainer{{"image", job.image}, {"command", std::move(command)}};
   trainer.set("numNodes", job.nodes);
-  trainer.set("numProcPerNode", job.ranks);
+  trainer.set("numProcPerNode", job.processes);
   add_comment(trainer, "ranks that megahost starts in each pod");
   if (!job.environment.empty()) {
     trainer.set("env", environment(job.environment));
@@ -665,7 +668,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
       "mpirun",
       "--allow-run-as-root",
       "-np",
-      count_text(job.nodes * job.ranks),
+      count_text(job.nodes * job.processes),
       "--bind-to",
       "none"};
   for (const JobVariable& variable : handed) {
@@ -689,7 +692,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
         {"restartPolicy", "OnFailure"},
         {"template", pod_template(job, std::move(spec))}};
   };
-  Table spec{{"slotsPerWorker", job.ranks}};
+  Table spec{{"slotsPerWorker", job.processes}};
   spec.set("runPolicy", run_policy(job, job.nodes + 1));
   spec.set(
       "mpiReplicaSpecs",
@@ -722,6 +725,28 @@ JobFile data_job(const Job& job, const std::string& part, ValueArray command, bo
       Table{{"backoffLimit", job.restarts}, {"template", Table{{"spec", std::move(pod)}}}}
   ));
   return {part + ".yaml", documents(objects, "")};
+}
+
+/// A Job that compiles the step on one node, with its devices.
+JobFile compile_job(const Job& job) {
+  ValueArray command;
+  for (const std::string& word : compile_command(kRecipe, "/tmp/program")) {
+    command.emplace_back(word);
+  }
+  Table work = container(job, "compile", job.environment);
+  work.set("command", std::move(command));
+  std::vector<Table> objects = surroundings(job);
+  objects.push_back(object(
+      "batch/v1",
+      "Job",
+      metadata(job, job.name + "-compile"),
+      Table{
+          {"backoffLimit", job.restarts},
+          {"template", pod_template(job, pod_spec(job, std::move(work), "Never"))}}
+  ));
+  return {
+      "compile.yaml",
+      documents(objects, "# Before train.yaml: device.cache keeps what it compiles.\n")};
 }
 
 /// TensorBoard over the run's folder.
@@ -775,6 +800,9 @@ std::vector<JobFile> write_data_jobs(const Job& job) {
       command.emplace_back(word);
     }
     files.push_back(data_job(job, "prepdata", std::move(command), /*reads_recipe=*/true));
+  }
+  if (compiles_ahead(job)) {
+    files.push_back(compile_job(job));
   }
   if (!job.tensorboard.empty()) {
     files.push_back(tensorboard(job));

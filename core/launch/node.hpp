@@ -15,6 +15,8 @@ struct MH_API NodeType {
   int64_t accelerators = 0;                ///< GPUs, or chips of another kind
   std::string resource = "nvidia.com/gpu"; ///< resource by which Kubernetes counts them
   int64_t ranks = 0;                       ///< ranks that it runs; 0: one for each accelerator
+  int64_t processes = 0;                   ///< processes that run them; 0: one for each rank
+  std::string device{};                    ///< the recipe's for it; empty: one of GPUs
   int64_t efa = 0;                         ///< EFA devices that carry traffic
   std::string rdma = "none";               ///< none | read | write: what they do
   std::string efa_group{};                 ///< EFA speaks only with instances of the same group

@@ -39,6 +39,10 @@ std::string sbatch_lines(const Job& job, const std::string& part) {
   return text;
 }
 
+std::string queue_line(const Job& job) {
+  return job.queue.empty() ? "" : "#SBATCH --partition=" + job.queue + "\n";
+}
+
 /// Hours as Slurm writes minutes: "26:30:00".
 std::string slurm_time(double hours) {
   const auto minutes = static_cast<int64_t>(std::ceil(60 * hours));
@@ -62,13 +66,13 @@ std::string container(const Job& job) {
          join(mounts, ",") + "\" --container-workdir=\"$PWD\"";
 }
 
-JobFile data_script(const Job& job, const std::string& name, const std::string& command) {
+/// A script for one process.
+JobFile single_script(const Job& job, const std::string& name, const std::string& command) {
   return {
       name + ".sbatch",
       "#!/bin/sh\n" + sbatch_lines(job, "-" + name) +
           "#SBATCH --nodes=1\n"
-          "#SBATCH --ntasks=1\n"
-          "set -eu\n" +
+          "#SBATCH --ntasks=1\n" +
           command};
 }
 
@@ -101,6 +105,10 @@ std::vector<std::string> run_command(const Job& job, const std::string& recipe) 
   return words;
 }
 
+std::vector<std::string> compile_command(const std::string& recipe, const std::string& folder) {
+  return {"megahost", "program", recipe, "-o", folder, "--compile"};
+}
+
 std::string fetch_lines(const Job& job) {
   std::string text =
       "mkdir -p " + shell_word(job.fetch_to) + "\ncd " + shell_word(job.fetch_to) + "\n";
@@ -125,13 +133,24 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
   const std::string recipe = folder + "/" + kRecipeFile;
   std::vector<JobFile> files;
   if (!job.fetch.empty()) {
-    files.push_back(data_script(job, "getdata", fetch_lines(job)));
+    files.push_back(single_script(job, "getdata", "set -eu\n" + fetch_lines(job)));
   }
   if (!job.prepare.empty()) {
-    files.push_back(data_script(
+    files.push_back(single_script(
         job,
         "prepdata",
-        "exec srun" + container(job) + " \\\n  " + words(prepare_command(job, recipe)) + "\n"
+        "set -eu\nexec srun" + container(job) + " \\\n  " + words(prepare_command(job, recipe)) +
+            "\n"
+    ));
+  }
+  if (compiles_ahead(job)) {
+    files.push_back(single_script(
+        job,
+        "compile",
+        "#SBATCH --exclusive\n" + queue_line(job) +
+            "# Before train.sbatch: device.cache keeps what it compiles.\nset -eu\n" +
+            exports(job) + "exec srun --cpu-bind=none" + container(job) + " \\\n  " +
+            words(compile_command(recipe, folder + "/program")) + "\n"
     ));
   }
   std::string text = "#!/bin/sh\n# " + nodes_text(job) + ". From this folder: sbatch " +
@@ -139,7 +158,7 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
                      "#SBATCH --nodes=" + std::to_string(job.nodes) +
                      "\n"
                      "#SBATCH --ntasks-per-node=" +
-                     std::to_string(job.ranks) +
+                     std::to_string(job.processes) +
                      "\n"
                      "# Whole nodes: all cores, GPUs and EFA devices.\n"
                      "#SBATCH --exclusive\n";
@@ -156,14 +175,12 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
                 "#SBATCH --requeue\n"
                 "#SBATCH --open-mode=append\n"
               : "#SBATCH --no-requeue\n";
-  if (!job.queue.empty()) {
-    text += "#SBATCH --partition=" + job.queue + "\n";
-  }
-  const std::string ranks = std::to_string(job.ranks);
+  text += queue_line(job);
+  const std::string processes = std::to_string(job.processes);
   text += "set -eu\n" + exports(job);
   text += "# A rank's share of its node's cores.\n"
           "export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-$((SLURM_CPUS_ON_NODE > " +
-          ranks + " ? SLURM_CPUS_ON_NODE / " + ranks +
+          processes + " ? SLURM_CPUS_ON_NODE / " + processes +
           " : 1))}\"\n"
           "# HyperPod starts a step again when it has replaced a faulty node.\n"
           "auto_resume=\n"
@@ -188,6 +205,13 @@ std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
     files.push_back({"prepdata.sh", "#!/bin/sh\nexec " + words(prepare_command(job, recipe)) + "\n"}
     );
   }
+  if (compiles_ahead(job)) {
+    files.push_back(
+        {"compile.sh",
+         "#!/bin/sh\n# Before train.sh: device.cache keeps what it compiles.\nset -eu\n" +
+             exports(job) + "exec " + words(compile_command(recipe, folder + "/program")) + "\n"}
+    );
+  }
   const std::string script = shell_word(folder + "/train.sh");
   const bool several = job.nodes > 1;
   std::string text = "#!/bin/sh\n# " + nodes_text(job) + ". " +
@@ -195,7 +219,7 @@ std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
                               : "There: sh " + script) +
                      "\nset -eu\n" + exports(job);
   text += "exec torchrun --no-python --nnodes=" + std::to_string(job.nodes) +
-          " --nproc-per-node=" + std::to_string(job.ranks) +
+          " --nproc-per-node=" + std::to_string(job.processes) +
           " --max-restarts=" + std::to_string(job.restarts);
   text += several ? " \\\n  --rdzv-backend=c10d --rdzv-id=" + job.name +
                         " --rdzv-endpoint=\"${HEAD:?is to be the address of the first node}:29500\""

@@ -15,6 +15,10 @@ namespace mh {
 [[nodiscard]] std::string fetch_lines(const Job& job);
 [[nodiscard]] std::vector<std::string> prepare_command(const Job& job, const std::string& recipe);
 
+/// The command that compiles a step into device.cache; its text goes to `folder`.
+[[nodiscard]] std::vector<std::string>
+compile_command(const std::string& recipe, const std::string& folder);
+
 /// The command of every rank, or of every node.
 [[nodiscard]] std::vector<std::string> run_command(const Job& job, const std::string& recipe);
 

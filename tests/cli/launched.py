@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`megahost launch`: the jobs of AWS's GPT-3 sample, field by field; what --diff shows and --submit says; what is refused."""
 
+import json
 import os
 import pathlib
 import re
@@ -190,7 +191,8 @@ def check_refused():
              "the number of ranks, 8 on 1 node, is no multiple of the 16 ranks"),
             (("--preset", "aws-gpt4"), "did you mean aws-gpt3?"),
             (("--target", "lsf", "--instance", "p5.48xlarge"), "--target"),
-            (("--target", "job", "--instance", "trn1.32xlarge", "--image", "i"), "no device here trains on them")):
+            (("--target", "job", "--instance", "trn1.32xlarge", "--image", "i"),
+             'trn1.32xlarge has aws.amazon.com/neuron, and device "cuda" does not train on it')):
         said = launch("tiny.toml", *words, "-o", "none", status=2).stderr
         assert sentence in said, (words, said)
         assert not (folder / "none").exists()
@@ -201,8 +203,42 @@ def check_refused():
     assert "what is saved ends with the pod" in lost, lost
 
 
+def check_trainium():
+    """The reference's GPT-3 for Trainium: planned for each instance, jobs for one."""
+    recipes = source / "recipes/trainium"
+    for recipe, instances in (("gpt3_6.7b.lua", ("trn1.32xlarge", "trn1n.32xlarge")), ("gpt3_5b.lua", ("trn1.32xlarge",)),
+                              ("gpt3_6.7b_bs1024.lua", ("trn1.32xlarge", "trn1n.32xlarge")),
+                              ("gpt3_6.7b_trn2.lua", ("trn2.48xlarge", "trn2u.48xlarge"))):
+        for instance in instances:
+            plan = json.loads(subprocess.run([os.environ["MEGAHOST"], "plan", str(recipes / recipe), "--on", instance, "--json"],
+                                             cwd=folder, check=True, capture_output=True, text=True).stdout)
+            print(recipe, instance, json.dumps(plan)[:300], flush=True)
+            assert plan["fits"], (recipe, instance, plan)
+    assert sorted(path.name for path in recipes.iterdir()) == ["gpt3_5b.lua", "gpt3_6.7b.lua", "gpt3_6.7b_bs1024.lua",
+                                                              "gpt3_6.7b_trn2.lua"]
+    first = recipes / "gpt3_6.7b.lua"
+    launch(first, "--target", "slurm", "--instance", "trn1.32xlarge", "-o", "trn")
+    compile, train = ((folder / f"trn/{name}.sbatch").read_text() for name in ("compile", "train"))
+    recipe = tomllib.loads((folder / "trn/recipe.toml").read_text())
+    assert recipe["device"]["use"] == "neuron" and recipe["parallel"]["tensor"] == 8, recipe
+    exports = [line for line in train.splitlines() if line.startswith("export NEURON")]
+    assert len(exports) == 4 and all("  # " in line for line in exports), exports
+    assert exports == [line for line in compile.splitlines() if line.startswith("export NEURON")], compile
+    assert "#SBATCH --ntasks-per-node=1\n" in train and "NCCL" not in train, train
+    launch(first, "--target", "job", "--instance", "trn1.32xlarge", "--image", "i", "--volume", "pvc:fsx-claim:/fsx", "-o", "eks")
+    for name in ("compile", "train"):
+        text = (folder / f"eks/{name}.yaml").read_text()
+        for part in ('aws.amazon.com/neuron: "16"', "node.kubernetes.io/instance-type: trn1.32xlarge", "claimName: fsx-claim",
+                     "NEURON_RT_STOCHASTIC_ROUNDING_EN"):
+            assert part in text, (name, part, text)
+    said = launch(recipes / "gpt3_6.7b_bs1024.lua", "--target", "slurm", "--instance", "trn1.32xlarge", "--nodes", 16, "-o", "none",
+                  status=2).stderr
+    assert "those of several nodes are in no step yet" in said, said
+
+
 check_sample()
 check_plan()
 check_diff()
 check_submit()
 check_refused()
+check_trainium()

@@ -21,6 +21,8 @@ const NodeType kTrainium{
     .accelerators = 16,
     .resource = "aws.amazon.com/neuron",
     .ranks = 32,
+    .processes = 1,
+    .device = "neuron",
     .efa = 8,
     .rdma = "write"};
 const NodeType kGb200{
@@ -109,6 +111,47 @@ TEST_CASE("variables follow from the devices and the versions, each with its rea
   CHECK(names(make_job(asked(), {kP5}, on_cpu)).empty());
 }
 
+TEST_CASE("one process drives the devices of a node that runs programs, which are compiled before"
+) {
+  for (const char* target : {"slurm", "job", "torchrun"}) {
+    CAPTURE(target);
+    LaunchOptions options = asked(target);
+    options.nodes = 1;
+    options.instances = {"trn1.32xlarge"};
+    RunFacts facts = run();
+    CHECK(
+        names(make_job(options, {kTrainium}, facts)) ==
+        "NEURON_CC_FLAGS=--model-type=transformer NEURON_RT_EXEC_TIMEOUT=600 "
+    );
+    facts.rounds = true;
+    const Job made = make_job(options, {kTrainium}, facts);
+    CHECK(contains(names(made), "ROUNDING_EN=1 NEURON_RT_STOCHASTIC_ROUNDING_SEED=0 "));
+    CHECK(made.ranks == 32);
+    CHECK(made.processes == 1);
+    const auto files = write_job(made, "out");
+    const auto compile = std::ranges::find_if(files, [](const JobFile& file) {
+      return file.name.starts_with("compile.");
+    });
+    REQUIRE(compile != files.end());
+    const std::string& text = files.back().text;
+    for (const char* variable : {"NEURON_CC_FLAGS", "NEURON_RT_STOCHASTIC_ROUNDING_EN"}) {
+      CHECK(contains(compile->text, variable));
+      CHECK(contains(text, variable));
+    }
+    CHECK(contains(compile->text, "--compile"));
+    CHECK(files.back().name.starts_with("train."));
+    if (target == std::string("slurm")) {
+      CHECK(contains(text, "--ntasks-per-node=1\n"));
+      CHECK(contains(compile->text, "megahost program out/recipe.toml -o out/program --compile\n"));
+    } else if (target == std::string("job")) {
+      for (const std::string& one : {compile->text, text}) {
+        CHECK(contains(one, "aws.amazon.com/neuron: \"16\""));
+        CHECK(contains(one, "kind: ConfigMap"));
+      }
+    }
+  }
+}
+
 TEST_CASE("combinations that no cluster has are refused by name") {
   LaunchOptions options = asked();
   options.gpus = 16;
@@ -135,7 +178,10 @@ TEST_CASE("combinations that no cluster has are refused by name") {
   options.instances = {"p5.48xlarge", "g5.xlarge"};
   CHECK(contains(why(options, {kP5, kG5}), "8 GPUs and 1 GPU, 32 EFA devices and 0 EFA devices"));
   options.instances = {"trn1.32xlarge"};
-  CHECK(contains(why(options, {kTrainium}), "16 aws.amazon.com/neurons, and no device here"));
+  CHECK(contains(why(options, {kTrainium}), "one process drives the 32 devices of a trn1.32xlarge")
+  );
+  options.nodes = 1;
+  CHECK(why(options, {kTrainium}).empty());
   options.instances = {"h100"};
   CHECK(why(options, {NodeType{}}) == "h100 is a machine of hardware.toml, and no instance");
 }

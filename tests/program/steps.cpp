@@ -67,13 +67,20 @@ piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int
 /// A step's modules on XLA's CPU plugin, with each rank's tensors by their names.
 class ProgramRun {
 public:
-  explicit ProgramRun(const program::StepProgram& step)
+  /// Modules by their texts, for runs of one test.
+  using Executables = std::map<std::string, std::unique_ptr<pjrt::Executable>>;
+
+  ProgramRun(const program::StepProgram& step, Executables& compiled)
       : step_(step)
       , tensors_(static_cast<size_t>(step.ranks)) {
     std::vector<size_t> devices(tensors_.size());
     std::iota(devices.begin(), devices.end(), 0);
     for (const auto& module : step.modules) {
-      executables_.push_back(xla_cpu()->compile(module.text, devices));
+      auto& executable = compiled[module.text];
+      if (executable == nullptr) {
+        executable = xla_cpu()->compile(module.text, devices);
+      }
+      executables_.push_back(executable.get());
     }
     for (size_t rank = 0; rank < tensors_.size(); ++rank) {
       for (const auto& port : step.carried) {
@@ -127,7 +134,7 @@ public:
 
 private:
   const program::StepProgram& step_;
-  std::vector<std::unique_ptr<pjrt::Executable>> executables_;
+  std::vector<pjrt::Executable*> executables_;
   std::vector<std::map<std::string, pjrt::PjrtBuffer>> tensors_;
 };
 
@@ -142,7 +149,8 @@ double difference(const Settings& settings, const std::string& layout) {
   for (const auto& stored : real.weights->stored()) {
     whole[stored.name] = stored.data.detach();
   }
-  ProgramRun run(step);
+  ProgramRun::Executables compiled;
+  ProgramRun run(step, compiled);
   const auto ranks = static_cast<size_t>(step.ranks);
   std::vector<std::vector<Tensor>> first(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -277,6 +285,82 @@ TEST_CASE("context parallel") {
   check_step({"model.use=llama"}, "context=2,context_method=all_to_all");
 }
 
+/// The tensors and numbers that a first step leaves on all ranks.
+std::vector<Tensor> after_step(
+    const program::StepProgram& step, const Trained& real, ProgramRun::Executables& compiled
+) {
+  ProgramRun run(step, compiled);
+  const auto ranks = static_cast<size_t>(step.ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t i = 0; i < step.tensors.size(); ++i) {
+      const auto& port = step.tensors[i];
+      const auto whole =
+          std::ranges::find(real.weights->stored(), port.name, &Weights::Stored::name);
+      run.put(rank, port, piece_of(whole->data.detach(), step.offsets[rank][i], port.sizes));
+    }
+  }
+  const auto batches = load_batches(*real.session->corpus, Split::train, 0, real.session->layout());
+  run.step(batches, {.clip = 1.0, .update = {.step = 1, .lr = 1e-2}}, 0.1);
+  std::vector<Tensor> left;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (const auto& port : step.tensors) {
+      left.push_back(run.get(rank, port));
+    }
+    for (const auto& port : step.numbers()) {
+      left.push_back(run.get(rank, port));
+    }
+  }
+  return left;
+}
+
+/// Each collective of two ranks in turn without the other rank: sums of one rank alone, and pieces
+/// in the places of others.
+void check_collectives(const Settings& settings, const std::string& layout) {
+  if (xla_cpu() == nullptr) {
+    return;
+  }
+  Settings small = with(settings);
+  small.emplace_back("model.layers=1");
+  const auto step =
+      program::step_program(small_recipe(small, layout), small_host(), {.dtype = at::kDouble});
+  const Trained real(small_recipe(small, ""));
+  ProgramRun::Executables compiled;
+  const auto whole = after_step(step, real, compiled);
+  const std::string groups = "dense<[[0, 1]]> : tensor<1x2xi64>";
+  int64_t collectives = 0;
+  for (size_t m = 0; m < step.modules.size(); ++m) {
+    const std::string& text = step.modules[m].text;
+    for (size_t at = text.find(groups); at != std::string::npos; at = text.find(groups, at + 1)) {
+      const size_t line = text.rfind('\n', at) + 1;
+      const std::string operation = text.substr(line, text.find("<{", line) - line);
+      const bool sums = operation.find("stablehlo.all_reduce") != std::string::npos;
+      auto changed = step;
+      changed.modules[m].text.replace(
+          at,
+          groups.size(),
+          sums ? "dense<[[0], [1]]> : tensor<2x1xi64>" : "dense<[[1, 0]]> : tensor<1x2xi64>"
+      );
+      const auto left = after_step(changed, real, compiled);
+      double worst = 0;
+      for (size_t i = 0; i < left.size(); ++i) {
+        const double difference = (left[i] - whole[i]).abs().max().item<double>();
+        worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
+      }
+      CAPTURE(step.modules[m].name);
+      CAPTURE(operation);
+      CHECK(worst > 1e-9);
+      ++collectives;
+    }
+  }
+  MESSAGE(layout, ": ", collectives, " collectives");
+  CHECK(collectives > 5);
+}
+
+TEST_CASE("each collective is missed where it is left out") {
+  check_collectives({"model.use=llama", "model.vocab=256"}, "tensor=2,sequence=true");
+  check_collectives({"model.use=llama"}, "data=2,zero=1");
+}
+
 TEST_CASE("what cannot be a program is refused in words") {
   const auto refused = [](const Settings& settings, const std::string& layout = "") {
     try {
@@ -323,7 +407,8 @@ TEST_CASE("after a step that failed nothing is updated until the flag is cleared
   const Recipe recipe = small_recipe(with({"model.use=gpt"}), "");
   const auto step = program::step_program(recipe, small_host(), {.dtype = at::kDouble});
   const Trained real(recipe);
-  ProgramRun run(step);
+  ProgramRun::Executables compiled;
+  ProgramRun run(step, compiled);
   const auto& port = step.tensors.front();
   for (const auto& stored : real.weights->stored()) {
     const auto own = std::ranges::find(step.tensors, stored.name, &program::Port::name);

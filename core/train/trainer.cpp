@@ -460,6 +460,7 @@ void Trainer::steps(TrainSummary& summary) {
     settle_saves();
     if (recipe.checkpoint.save_at_end || !finished) {
       save(retention());
+      require_saved();
     }
   });
   if (local_ && finished && saved_step_ == progress_.step) {

@@ -136,6 +136,7 @@ private:
   void show_kept_weights();
   void open_saves();
   void open_local(bool is_new);
+  bool are_spoiled();
   void save_locally();
   void end_local();
   void tell_local(const std::optional<BackgroundSaves::Outcome>& saved);
@@ -143,6 +144,7 @@ private:
   void note_state();
   [[nodiscard]] RunWork work() const;
   void save(const Retention& retention);
+  void require_saved() const;
   void save_or_warn(const Retention& retention);
   void save_in_background();
   void tell(const std::optional<BackgroundSaves::Outcome>& saved);

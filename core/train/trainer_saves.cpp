@@ -173,9 +173,24 @@ void Trainer::open_local(bool is_new) {
   local_->plan(slices_of(*weights_));
 }
 
+/// Whether an update has made weights that no step can compute with. They are not saved: the step
+/// that meets them finds the checkpoint before.
+bool Trainer::are_spoiled() {
+  if (largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
+    return false;
+  }
+  const std::string text = "the weights after it are not all finite numbers";
+  log_->line("step " + std::to_string(progress_.step) + " is not saved: " + text);
+  note({.kind = "unsaved", .text = text});
+  return true;
+}
+
 void Trainer::save_locally() {
   tell_local(local_->saves().wait());
   fetch_weights();
+  if (are_spoiled()) {
+    return;
+  }
   note_state();
   const auto slices = slices_of(*weights_);
   try {
@@ -276,6 +291,9 @@ void Trainer::save(const Retention& retention) {
   }
   const auto begin = Clock::now();
   fetch_weights();
+  if (are_spoiled()) {
+    return;
+  }
   std::vector<std::string> notes;
   note_state();
   saving_ = work();
@@ -284,6 +302,18 @@ void Trainer::save(const Retention& retention) {
   say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
   for (const auto& note : notes) {
     log_->line(note);
+  }
+}
+
+/// Throws:  mh::Error where the run ends with weights that are not saved
+void Trainer::require_saved() const {
+  if (saved_step_ != progress_.step && progress_.step > 0) {
+    throw Error(
+        "after step " + std::to_string(progress_.step) +
+            ", the last, the weights are not all finite numbers, and are not saved",
+        "resume from the checkpoint before, with a lower optimizer.lr or a longer warm-up",
+        exit_code::numbers
+    );
   }
 }
 
@@ -308,6 +338,9 @@ void Trainer::save_in_background() {
   }
   settle_saves();
   fetch_weights();
+  if (are_spoiled()) {
+    return;
+  }
   note_state();
   saving_ = work();
   const auto slices = slices_of(*weights_);

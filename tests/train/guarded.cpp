@@ -230,6 +230,30 @@ TEST_CASE("NaN: the step is skipped, and nothing of it remains") {
   CHECK(lines[4].find("\"losses\":{}") != std::string::npos);
 }
 
+TEST_CASE("weights that an update has spoiled are not saved") {
+  const runs::Folder folder;
+  for (const bool in_background : {true, false}) {
+    CAPTURE(in_background);
+    auto recipe = recipe_of(folder / (in_background ? "background" : "blocking"), "none");
+    recipe.checkpoint.interval = 1;
+    recipe.checkpoint.async = in_background;
+    recipe.train.exit_iters = 2;
+    runs::Lines output;
+    (void)run_numbered(recipe, output);
+    recipe.optimizer.lr = 1e300; // the next update makes infinite weights
+    recipe.lr_schedule.use = "constant";
+    recipe.train.exit_iters = 3;
+    CHECK_THROWS_AS((void)run_numbered(recipe, output, /*resume=*/true), mh::Error);
+    CHECK(output.say("step 3 is not saved: the weights after it are not all finite numbers"));
+    CHECK(!runs::fs::exists(runs::step_folder(recipe.checkpoint.dir, 3)));
+    recipe.train.exit_iters.reset();
+    recipe.guards.nan = "rewind";
+    recipe.guards.rewinds = 1;
+    CHECK_THROWS_AS((void)run_numbered(recipe, output, /*resume=*/true), mh::Error);
+    CHECK(output.say("rewound to the checkpoint of step 2"));
+  }
+}
+
 TEST_CASE("NaN in a mixture: the first router whose logits are NaN is named") {
   const runs::Folder folder;
   auto recipe = recipe_of(folder / "mixture", "none");

@@ -87,8 +87,11 @@ Batch batch_of(int64_t rows, int64_t seq) {
       .batch = kBatch};
 }
 
-void compare_ranks(With with, const MeshShape& shape, Sharding sharding) {
+void compare_ranks(
+    With with, const MeshShape& shape, Sharding sharding, at::DeviceType target = at::kCPU
+) {
   CAPTURE(shape.cp);
+  CAPTURE(c10::DeviceTypeName(target));
   const at::Tensor decays = decays_of_samples(with).requires_grad_();
   const at::Tensor updates = random_of("updates", {kSeq, kBatch, kHeads, kState}).requires_grad_();
   const at::Tensor weight = random_of("weight", {kSeq, kBatch, kHeads, kState});
@@ -117,7 +120,7 @@ void compare_ranks(With with, const MeshShape& shape, Sharding sharding) {
         {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = kSeq, .microbatch = kBatch}
     );
     const Batch batch = batch_of(kSeq / mesh.size(MeshAxis::cp), kSeq);
-    StepContext context(mesh, rules, batch);
+    StepContext context(mesh, rules, batch, {.target = target});
 
     const ChunkStates layer(builder, "states", {{{"heads"}, kHeads}, {{"state"}, kState}});
     const at::Tensor own_decays = own(decays).requires_grad_();
@@ -161,6 +164,10 @@ TEST_CASE("states and rows before runs are those of one rank") {
     compare_ranks(with, {.cp = 4}, zigzag);
     compare_ranks(with, {.cp = 2, .tp = 2}, zigzag);
   }
+  // A GPU computes them over all chunks at once.
+  for (const int64_t cp : {1, 2, 4}) {
+    compare_ranks(With::numbers, {.cp = cp}, zigzag, at::kCUDA);
+  }
 }
 
 TEST_CASE("over a cache states go on from those that were kept") {
@@ -176,7 +183,11 @@ TEST_CASE("over a cache states go on from those that were kept") {
   const at::Tensor x = random_of("x", {kSeq, kBatch, kState});
   const at::Tensor padded = at::constant_pad_nd(x, {0, 0, 0, 0, kBack, 0});
   const at::NoGradGuard no_grad;
-  for (const With with : {With::numbers, With::matrices}) {
+  using enum With;
+  for (const auto& [with, target] :
+       {std::pair(numbers, at::kCPU),
+        std::pair(numbers, at::kCUDA),
+        std::pair(matrices, at::kCPU)}) {
     const ChunkStates layer(builder, "states", {{{"heads"}, kHeads}, {{"state"}, kState}});
     const at::Tensor decays = decays_of_samples(with);
     const at::Tensor expected = by_hand(with, decays, updates);
@@ -184,7 +195,7 @@ TEST_CASE("over a cache states go on from those that were kept") {
     for (const auto& [first, count] :
          {std::pair(0, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 12)}) {
       const Batch batch = batch_of(count, count);
-      StepContext context(mesh, rules, batch, {.kv_cache = &cache});
+      StepContext context(mesh, rules, batch, {.target = target, .kv_cache = &cache});
       const at::Tensor states = before(
           with, layer, decays.narrow(0, first, count), updates.narrow(0, first, count), context
       );

@@ -121,6 +121,21 @@ TEST_CASE("runs are cut into chunks, the last of each may be shorter") {
   CHECK((chunk_rows({{0, 5}, {20, 4}}, 3) == expected));
 }
 
+TEST_CASE("chunks of one length that follow each other are a group, of as many as may be at once") {
+  const auto sizes = [](const std::vector<AlikeChunks>& groups) {
+    std::vector<std::pair<int64_t, int64_t>> all; // chunks, and rows of each
+    for (const AlikeChunks& group : groups) {
+      all.emplace_back(group.count, group.rows.count);
+    }
+    return all;
+  };
+  using Sizes = std::vector<std::pair<int64_t, int64_t>>;
+  const auto chunks = chunk_rows({{0, 9}, {9, 14}}, 3);
+  CHECK((sizes(alike(chunks)) == Sizes{{7, 3}, {1, 2}}));
+  CHECK((sizes(alike(chunks, 27)) == Sizes{{3, 3}, {3, 3}, {1, 3}, {1, 2}}));
+  CHECK((sizes(alike(chunks, 1)).size() == 8)); // a chunk at least
+}
+
 TEST_CASE("by chunks it is what it is token by token, and so are all gradients") {
   at::manual_seed(1);
   for (const auto& [type, allowed] : {std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5)}) {

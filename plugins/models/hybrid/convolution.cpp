@@ -1,5 +1,7 @@
 #include "convolution.hpp"
 
+#include "rows_at_once.hpp"
+
 #include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -20,9 +22,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// Rows that are computed at once, so that they stay in the cache from one tap to the next.
-constexpr int64_t kRows = 64;
 
 /// Some rows of a run, with those that their taps reach.
 class Window {
@@ -74,6 +73,7 @@ private:
 struct Convolve : torch::autograd::Function<Convolve> {
   struct Saved {
     std::vector<TokenRun> runs;
+    int64_t at_once; // rows
   };
 
   /// [channels, 1, taps] -> taps of [channels], one behind the other
@@ -102,10 +102,11 @@ struct Convolve : torch::autograd::Function<Convolve> {
       const at::Tensor& x,
       const at::Tensor& before,
       const at::Tensor& documents,
-      const std::vector<TokenRun>& runs,
+      const Saved& how,
       const Visit& visit
   ) {
     int64_t row = 0;
+    const auto& [runs, at_once] = how;
     const int64_t back = before.size(1);
     for (size_t run = 0; run < runs.size(); ++run) {
       const auto index = static_cast<int64_t>(run);
@@ -116,8 +117,8 @@ struct Convolve : torch::autograd::Function<Convolve> {
             documents.narrow(0, runs[run].first - back + missing, back - missing + runs[run].count);
         own = missing > 0 ? at::cat({documents.narrow(0, 0, 1).expand({missing, -1}), own}) : own;
       }
-      for (int64_t first = 0; first < runs[run].count; first += kRows) {
-        const int64_t count = std::min(kRows, runs[run].count - first);
+      for (int64_t first = 0; first < runs[run].count; first += at_once) {
+        const int64_t count = std::min(at_once, runs[run].count - first);
         visit(Window(x, before[index], row, first, count, own), index, first, row + first, count);
       }
       row += runs[run].count;
@@ -131,7 +132,7 @@ struct Convolve : torch::autograd::Function<Convolve> {
       const at::Tensor& weight,
       const std::optional<at::Tensor>& bias,
       const std::optional<at::Tensor>& documents,
-      const std::vector<TokenRun>& runs
+      const Saved& how
   ) {
     const at::Tensor tokens = documents.value_or(at::Tensor());
     const auto taps = taps_of(weight);
@@ -140,21 +141,22 @@ struct Convolve : torch::autograd::Function<Convolve> {
         x,
         before,
         tokens,
-        runs,
+        how,
         [&](const Window& window, int64_t, int64_t, int64_t row, int64_t count) {
           at::Tensor rows = y.narrow(0, row, count);
           at::silu_out(rows, summed(window, taps, bias.value_or(at::Tensor())));
         }
     );
     ctx->save_for_backward({x, before, weight, bias.value_or(at::Tensor()), tokens});
-    save(ctx, Saved{runs});
+    save(ctx, how);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &before = saved[1], &weight = saved[2], &bias = saved[3];
-    const auto& runs = get_saved<Saved>(ctx).runs;
+    const Saved& how = get_saved<Saved>(ctx);
+    const auto& runs = how.runs;
     const auto taps = taps_of(weight);
     const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const int64_t back = before.size(1), channels = x.size(2);
@@ -168,7 +170,7 @@ struct Convolve : torch::autograd::Function<Convolve> {
         x,
         before,
         saved[4],
-        runs,
+        how,
         [&](const Window& window, int64_t run, int64_t first, int64_t row, int64_t count) {
           const at::Tensor du =
               at::silu_backward(gradients[0].narrow(0, row, count), summed(window, taps, bias));
@@ -237,7 +239,12 @@ Convolution::forward(const at::Tensor& x, const at::Tensor& documents, StepConte
     return at::silu(bias.defined() ? own + bias : own);
   }
   return Convolve::apply(
-      x, before, weight_->value, optional(bias), optional(documents), own_runs(x, context)
+      x,
+      before,
+      weight_->value,
+      optional(bias),
+      optional(documents),
+      Convolve::Saved{own_runs(x, context), rows_at_once(context.mode().target)}
   );
 }
 

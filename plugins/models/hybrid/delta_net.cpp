@@ -1,10 +1,10 @@
 #include "delta_net.hpp"
 
+#include "chunks.hpp"
 #include "decays.hpp"
 #include "delta_cpu.hpp"
 #include "delta_rule.hpp"
 #include "documents.hpp"
-#include "scan.hpp"
 
 #include <megahost/saved.hpp>
 

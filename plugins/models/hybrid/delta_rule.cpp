@@ -1,6 +1,7 @@
 #include "delta_rule.hpp"
 
 #include "chunk_cpu.hpp"
+#include "chunks.hpp"
 #include "delta_cpu.hpp"
 
 #include <megahost/saved.hpp>
@@ -37,37 +38,14 @@ int64_t padded_rows(const std::vector<TokenRun>& rows) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
 }
 
-/// Chunks that follow each other without a gap, all with the same number of rows, which are copied
-/// at once.
-struct AlikeChunks {
-  int64_t first, count; ///< chunks
-  TokenRun rows;        ///< the first one's
+/// A group's rows of x [seq, batch, heads, dim]: [count, batch, heads, rows, dim], no copy
+at::Tensor by_chunk(const AlikeChunks& group, const at::Tensor& x) {
+  return group.rows_of(x).permute({0, 2, 3, 1, 4});
+}
 
-  /// Their rows of x [seq, batch, heads, dim]: [count, batch, heads, rows, dim], no copy
-  [[nodiscard]] at::Tensor rows_of(const at::Tensor& x) const {
-    return x.narrow(0, rows.first, count * rows.count)
-        .unflatten(0, {count, rows.count})
-        .permute({0, 2, 3, 1, 4});
-  }
-
-  /// Their rows in chunks [chunks, batch, heads, C, dim]: a view [count, batch, heads, rows, dim].
-  [[nodiscard]] at::Tensor chunks_of(const at::Tensor& chunks) const {
-    return chunks.narrow(0, first, count).narrow(3, 0, rows.count);
-  }
-};
-
-std::vector<AlikeChunks> alike(const std::vector<TokenRun>& rows) {
-  std::vector<AlikeChunks> groups;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const bool goes_on = i > 0 && rows[i].count == rows[i - 1].count &&
-                         rows[i].first == rows[i - 1].first + rows[i - 1].count;
-    if (goes_on) {
-      ++groups.back().count;
-    } else {
-      groups.push_back({static_cast<int64_t>(i), 1, rows[i]});
-    }
-  }
-  return groups;
+/// Its rows in chunks [chunks, batch, heads, C, dim]: a view [count, batch, heads, rows, dim].
+at::Tensor chunks_of(const AlikeChunks& group, const at::Tensor& chunks) {
+  return chunks.narrow(0, group.first, group.count).narrow(3, 0, group.rows.count);
 }
 
 /// x [seq, batch, heads, dim] -> [chunks, batch, heads, C, dim], zeros behind short chunks.
@@ -81,7 +59,7 @@ rows_to_chunks(const at::Tensor& x, const std::vector<TokenRun>& rows, at::Scala
   at::Tensor chunks = std::all_of(rows.begin(), rows.end(), whole) ? at::empty(sizes, options)
                                                                    : at::zeros(sizes, options);
   for (const AlikeChunks& group : alike(rows)) {
-    group.chunks_of(chunks).copy_(group.rows_of(x));
+    chunks_of(group, chunks).copy_(by_chunk(group, x));
   }
   return chunks;
 }
@@ -94,7 +72,7 @@ chunks_to_rows(const at::Tensor& chunks, const std::vector<TokenRun>& rows, at::
       {seq, chunks.size(1), chunks.size(2), chunks.size(4)}, chunks.options().dtype(type)
   );
   for (const AlikeChunks& group : alike(rows)) {
-    group.rows_of(x).copy_(group.chunks_of(chunks));
+    by_chunk(group, x).copy_(chunks_of(group, chunks));
   }
   return x;
 }

@@ -1,5 +1,7 @@
 #include "gated_norm.hpp"
 
+#include "rows_at_once.hpp"
+
 #include <megahost/error.hpp>
 #include <megahost/saved.hpp>
 
@@ -20,9 +22,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Rows that are computed at once, so that they stay in the cache.
-constexpr int64_t kNormRows = 64;
-
 /// The groups as forward and backward use them.
 struct Groups {
   int64_t count;                   // on this rank
@@ -41,10 +40,10 @@ struct Groups {
 };
 
 template <class Visit>
-void by_rows(int64_t rows, const Visit& visit) {
-  for (int64_t first = 0; first < rows; first += kNormRows) {
+void by_rows(int64_t rows, int64_t at_once, const Visit& visit) {
+  for (int64_t first = 0; first < rows; first += at_once) {
     visit([&, first](const at::Tensor& x) {
-      return x.narrow(0, first, std::min(kNormRows, rows - first));
+      return x.narrow(0, first, std::min(at_once, rows - first));
     });
   }
 }
@@ -52,6 +51,7 @@ void by_rows(int64_t rows, const Visit& visit) {
 struct NormGated : torch::autograd::Function<NormGated> {
   struct Saved {
     Groups groups;
+    int64_t at_once; // rows
   };
 
   /// The tensor that is gated: y + skip x, [rows, batch, heads * dim].
@@ -67,8 +67,9 @@ struct NormGated : torch::autograd::Function<NormGated> {
       const at::Tensor& z,
       const at::Tensor& weight,
       double eps,
-      const Groups& groups
+      const Saved& how
   ) {
+    const auto& [groups, at_once] = how;
     const auto wide = y.scalar_type();
     const at::Tensor wide_skip = skip.to(wide), wide_weight = groups.of(weight.to(wide));
     const at::Tensor rstd = at::empty({y.size(0), y.size(1), groups.count, 1}, y.options());
@@ -76,17 +77,17 @@ struct NormGated : torch::autograd::Function<NormGated> {
       const at::Tensor sum = summed(rows(y), rows(x), wide_skip);
       return groups.of(at::silu(rows(z).to(wide)).mul_(sum));
     };
-    by_rows(y.size(0), [&](const auto& rows) {
+    by_rows(y.size(0), at_once, [&](const auto& rows) {
       rows(rstd).copy_(gated(rows).square_().mean(-1, /*keepdim=*/true));
     });
     groups.complete(rstd);
     rstd.add_(eps).rsqrt_();
     at::Tensor out = at::empty(z.sizes(), z.options());
-    by_rows(y.size(0), [&](const auto& rows) {
+    by_rows(y.size(0), at_once, [&](const auto& rows) {
       rows(out).copy_(gated(rows).mul_(rows(rstd)).mul_(wide_weight).flatten(2));
     });
     ctx->save_for_backward({y, x, skip, z, weight, rstd});
-    save(ctx, Saved{groups});
+    save(ctx, how);
     return out;
   }
 
@@ -94,12 +95,12 @@ struct NormGated : torch::autograd::Function<NormGated> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &y = saved[0], &x = saved[1], &skip = saved[2], &z = saved[3];
     const at::Tensor &weight = saved[4], &rstd = saved[5];
-    const Groups& groups = get_saved<Saved>(ctx).groups;
+    const auto& [groups, at_once] = get_saved<Saved>(ctx);
     const auto wide = y.scalar_type();
     const at::Tensor wide_skip = skip.to(wide), wide_weight = groups.of(weight.to(wide));
     const at::Tensor dweight = at::zeros(weight.sizes(), y.options());
     const at::Tensor means = at::empty(rstd.sizes(), rstd.options()); // means of gradient * normal
-    by_rows(y.size(0), [&](const auto& rows) {
+    by_rows(y.size(0), at_once, [&](const auto& rows) {
       const at::Tensor sum = summed(rows(y), rows(x), wide_skip);
       const at::Tensor normal = groups.of(at::silu(rows(z).to(wide)).mul_(sum)).mul_(rows(rstd));
       const at::Tensor product = normal.mul_(groups.of(rows(gradients[0]).to(wide)));
@@ -110,7 +111,7 @@ struct NormGated : torch::autograd::Function<NormGated> {
     const at::Tensor dy = at::empty_like(y, at::MemoryFormat::Contiguous);
     const at::Tensor dx = at::empty(x.sizes(), x.options()), dz = at::empty(z.sizes(), z.options());
     const at::Tensor dskip = at::zeros(skip.sizes(), y.options());
-    by_rows(y.size(0), [&](const auto& rows) {
+    by_rows(y.size(0), at_once, [&](const auto& rows) {
       const at::Tensor sum = summed(rows(y), rows(x), wide_skip);
       const at::Tensor wide_z = rows(z).to(wide), gate = at::silu(wide_z);
       const at::Tensor normal = groups.of(gate * sum).mul_(rows(rstd));
@@ -162,9 +163,14 @@ GatedNorm::GatedNorm(Builder& builder, Axis heads, int64_t groups, double eps)
 }
 
 at::Tensor GatedNorm::forward(
-    const at::Tensor& y, const at::Tensor& x, const at::Tensor& skip, const at::Tensor& z
+    const at::Tensor& y,
+    const at::Tensor& x,
+    const at::Tensor& skip,
+    const at::Tensor& z,
+    at::DeviceType target
 ) const {
-  return NormGated::apply(y, x, skip, z, weight_->value, eps_, Groups{groups_, &parts_});
+  const NormGated::Saved how{{groups_, &parts_}, rows_at_once(target)};
+  return NormGated::apply(y, x, skip, z, weight_->value, eps_, how);
 }
 
 } // namespace mh::hybrid

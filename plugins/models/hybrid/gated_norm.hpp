@@ -25,8 +25,14 @@ namespace mh::hybrid {
 class GatedNorm {
 public:
   GatedNorm(Builder& builder, Axis heads, int64_t groups, double eps);
+
+  /// `target`: type that kernels are chosen for, on the Meta device too.
   [[nodiscard]] at::Tensor forward(
-      const at::Tensor& y, const at::Tensor& x, const at::Tensor& skip, const at::Tensor& z
+      const at::Tensor& y,
+      const at::Tensor& x,
+      const at::Tensor& skip,
+      const at::Tensor& z,
+      at::DeviceType target
   ) const;
 
 private:

@@ -103,7 +103,7 @@ at::Tensor Mamba::forward(const at::Tensor& x, StepContext& context) const {
   const auto chunks = chunk_rows(runs, context.mode().tokens_apart ? 1 : spec_.chunk);
   const auto [decays, updates] = chunk_updates(in, chunks);
   const at::Tensor y = chunk_outputs(in, states_.before(decays, updates, context), chunks);
-  return out_.forward(norm_.forward(y, in.x, d_->value, of[0]), context);
+  return out_.forward(norm_.forward(y, in.x, d_->value, of[0], in.target), context);
 }
 
 } // namespace mh::hybrid

@@ -12,7 +12,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <optional>
 
 namespace mh::hybrid {
@@ -33,12 +32,21 @@ at::Tensor sums_from_behind(const at::Tensor& x) {
   return x.flip(0).cumsum(0).flip(0);
 }
 
-/// One chunk of the inputs: Q tokens of B samples; H heads of P elements in G groups, R heads each;
-/// N numbers of state. Matrices are one behind the other: [B * H, ...] or [B * G, ...].
-class ScanChunk {
+/// Decays between two tokens of a chunk that are computed at once: 64 MB of them in float32.
+constexpr int64_t kDecaysAtOnce = 1 << 24;
+
+std::vector<AlikeChunks>
+computed_at_once(const ScanInputs& in, const std::vector<TokenRun>& chunks) {
+  return alike(chunks, kDecaysAtOnce / (in.dt.size(1) * in.dt.size(2)));
+}
+
+/// Chunks of the inputs that are computed at once, as if they were further samples: Q tokens of B
+/// samples of chunks; H heads of P elements in G groups, R heads each; N numbers of state. Matrices
+/// are one behind the other: [B * H, ...] or [B * G, ...].
+class ScanChunks {
 public:
-  ScanChunk(const ScanInputs& in, const TokenRun& rows)
-      : rows_(rows)
+  ScanChunks(const ScanInputs& in, const AlikeChunks& group)
+      : group_(group)
       , dt(of(in.dt))
       , x(wide(in.x))
       , xdt(x * dt.unsqueeze(-1))
@@ -51,7 +59,7 @@ public:
   }
 
 private:
-  TokenRun rows_;
+  AlikeChunks group_;
 
 public:
   at::Tensor dt;        // [Q, B, H]
@@ -60,9 +68,17 @@ public:
   at::Tensor since;     // [Q, B, H]: logarithms of the decays from the chunk's beginning on
   at::Tensor documents; // [Q, B]: how many began in the chunk so far; undefined: none
 
-  /// The chunk's rows of a tensor.
-  [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
-    return all.narrow(0, rows_.first, rows_.count);
+  /// The chunks' rows of a tensor: [seq, samples, ...] -> [Q, B, ...]
+  [[nodiscard]] at::Tensor of(const at::Tensor& all) const { return of(all, all.scalar_type()); }
+
+  /// [Q, B, ...] -> rows of a tensor [seq, samples, ...]
+  void put(const at::Tensor& all, const at::Tensor& values) const {
+    rows_of(all).copy_(values.unflatten(1, {group_.count, all.size(1)}));
+  }
+
+  /// The chunks' matrices or numbers of a tensor: [chunks, samples, ...] -> [B, ...], no copy
+  [[nodiscard]] at::Tensor each_of(const at::Tensor& all) const {
+    return all.narrow(0, group_.first, group_.count).flatten(0, 1);
   }
 
   [[nodiscard]] int64_t groups() const { return b.size(0); }
@@ -84,8 +100,7 @@ public:
 
   /// [B * G, Q, N] -> rows of a gradient [seq, B, G, N]
   void write(const at::Tensor& all, const at::Tensor& gradient) const {
-    const at::Tensor to = of(all);
-    to.copy_(gradient.transpose(0, 1).reshape(to.sizes()));
+    put(all, gradient.transpose(0, 1).unflatten(1, {-1, all.size(2)}));
   }
 
   /// The decay of each token until the chunk's end: [Q, B, H]
@@ -122,9 +137,17 @@ public:
   }
 
 private:
-  [[nodiscard]] at::Tensor wide(const at::Tensor& all) const {
-    return of(all).to(dt.scalar_type());
+  /// [seq, samples, ...] -> [Q, chunks, samples, ...], no copy
+  [[nodiscard]] at::Tensor rows_of(const at::Tensor& all) const {
+    return group_.rows_of(all).transpose(0, 1);
   }
+
+  [[nodiscard]] at::Tensor of(const at::Tensor& all, at::ScalarType type) const {
+    const at::Tensor rows = rows_of(all);
+    return at::empty(rows.sizes(), all.options().dtype(type)).copy_(rows).flatten(1, 2);
+  }
+
+  [[nodiscard]] at::Tensor wide(const at::Tensor& all) const { return of(all, dt.scalar_type()); }
 
   [[nodiscard]] at::Tensor of_groups(const at::Tensor& all) const {
     return wide(all).flatten(1, 2).transpose(0, 1);
@@ -147,12 +170,11 @@ void plain_updates(
     const at::Tensor& decays,
     const at::Tensor& updates
 ) {
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const ScanChunk chunk(in, chunks[i]);
-    const auto index = static_cast<int64_t>(i);
-    decays[index].copy_(chunk.from_state()[-1]);
+  for (const AlikeChunks& group : computed_at_once(in, chunks)) {
+    const ScanChunks chunk(in, group);
+    chunk.each_of(decays).copy_(chunk.from_state()[-1]);
     const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
-    at::Tensor update = chunk.state_by_group(updates[index]);
+    at::Tensor update = chunk.state_by_group(chunk.each_of(updates));
     at::bmm_out(update, chunk.by_group(left).transpose(1, 2), chunk.b);
   }
 }
@@ -165,10 +187,9 @@ void plain_updates_backward(
     const at::Tensor& dupdates,
     const ScanInputs& d
 ) {
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const ScanChunk chunk(in, chunks[i]);
-    const auto index = static_cast<int64_t>(i);
-    const at::Tensor dupdate = chunk.state_by_group(dupdates[index].contiguous());
+  for (const AlikeChunks& group : computed_at_once(in, chunks)) {
+    const ScanChunks chunk(in, group);
+    const at::Tensor dupdate = chunk.state_by_group(chunk.each_of(dupdates).contiguous());
     const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
     const at::Tensor left = chunk.xdt * to_end;
     chunk.write(d.b, at::bmm(chunk.by_group(left), dupdate));
@@ -178,12 +199,12 @@ void plain_updates_backward(
     dxdt.mul_(to_end);
     const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
     const at::Tensor dsince = ddt * chunk.dt; // gradient of to_end, times to_end
-    const at::Tensor total = dsince.sum(0) + ddecays[index] * decays[index];
+    const at::Tensor total = dsince.sum(0) + chunk.each_of(ddecays) * chunk.each_of(decays);
     dsince.neg_();
     dsince[-1].add_(total);
-    chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
-    chunk.of(d.dt).copy_(ddt);
-    chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+    chunk.put(d.x, dxdt.mul_(chunk.dt.unsqueeze(-1)));
+    chunk.put(d.dt, ddt);
+    chunk.put(d.log_decay, sums_from_behind(dsince));
   }
 }
 
@@ -193,18 +214,19 @@ void plain_outputs(
     const at::Tensor& states,
     const at::Tensor& y
 ) {
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const ScanChunk chunk(in, chunks[i]);
-    const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
+  for (const AlikeChunks& group : computed_at_once(in, chunks)) {
+    const ScanChunks chunk(in, group);
+    const at::Tensor rows = at::empty_like(chunk.x); // [Q, B, H, P]
     at::Tensor by_group = chunk.by_group(rows);
-    const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
+    const at::Tensor state = chunk.state_by_group(chunk.each_of(states));
     at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
     rows.mul_(chunk.from_state().unsqueeze(-1));
     const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
-    at::Tensor by_head = ScanChunk::by_head(rows);
+    at::Tensor by_head = ScanChunks::by_head(rows);
     const at::Tensor matrix = chunk.between();
     chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
-    by_head.baddbmm_(matrix, ScanChunk::by_head(chunk.xdt));
+    by_head.baddbmm_(matrix, ScanChunks::by_head(chunk.xdt));
+    chunk.put(y, rows);
   }
 }
 
@@ -217,37 +239,36 @@ void plain_outputs_backward(
     const at::Tensor& dstates,
     const ScanInputs& d
 ) {
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const ScanChunk chunk(in, chunks[i]);
-    const auto index = static_cast<int64_t>(i);
-    const at::Tensor drows = chunk.of(dy), dheads = ScanChunk::by_head(drows);
+  for (const AlikeChunks& group : computed_at_once(in, chunks)) {
+    const ScanChunks chunk(in, group);
+    const at::Tensor drows = chunk.of(dy), dheads = ScanChunks::by_head(drows);
 
     // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
     const at::Tensor matrix = chunk.between();
     const at::Tensor dmatrix =
-        at::bmm(dheads, ScanChunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
+        at::bmm(dheads, ScanChunks::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
     const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
     chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
     at::Tensor dxdt = at::empty_like(chunk.xdt);
-    at::Tensor by_head = ScanChunk::by_head(dxdt);
+    at::Tensor by_head = ScanChunks::by_head(dxdt);
     at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
     at::Tensor dc = at::bmm(dscores, chunk.b);
     chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
 
     // Through the state before the chunk: y = from_state * (state c).
     const at::Tensor read = chunk.by_group(drows * chunk.from_state().unsqueeze(-1));
-    dc.baddbmm_(read, chunk.state_by_group(states[index]));
+    dc.baddbmm_(read, chunk.state_by_group(chunk.each_of(states)));
     chunk.write(d.c, dc);
-    at::Tensor dstate = chunk.state_by_group(dstates[index]);
+    at::Tensor dstate = chunk.state_by_group(chunk.each_of(dstates));
     at::bmm_out(dstate, read.transpose(1, 2), chunk.c);
 
     // A decay up to token t is in all that t reads, which is dy y; one up to token s is, inverted,
     // in all that others read of s, which is dxdt x dt.
     const at::Tensor ddt = (dxdt * chunk.x).sum(-1); // [Q, B, H]
     const at::Tensor dsince = (drows * chunk.of(y)).sum(-1) - ddt * chunk.dt;
-    chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
-    chunk.of(d.dt).copy_(ddt);
-    chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+    chunk.put(d.x, dxdt.mul_(chunk.dt.unsqueeze(-1)));
+    chunk.put(d.dt, ddt);
+    chunk.put(d.log_decay, sums_from_behind(dsince));
   }
 }
 
@@ -331,18 +352,6 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
 };
 
 } // namespace
-
-std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size) {
-  std::vector<TokenRun> chunks;
-  int64_t row = 0;
-  for (const TokenRun& run : runs) {
-    for (int64_t first = 0; first < run.count; first += size) {
-      chunks.push_back({row + first, std::min(size, run.count - first)});
-    }
-    row += run.count;
-  }
-  return chunks;
-}
 
 std::pair<at::Tensor, at::Tensor>
 chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks) {

@@ -10,7 +10,7 @@
 ///
 /// Source:  Dao and Gu, "Transformers are SSMs", arXiv:2405.21060, section 6
 
-#include <megahost/placement.hpp>
+#include "chunks.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -30,9 +30,6 @@ struct ScanInputs {
   at::Tensor x, dt, log_decay, b, c, starts;
   at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
 };
-
-/// The rows of chunks of at most `size` tokens; each of the runs begins with a chunk.
-[[nodiscard]] std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size);
 
 /// How each chunk changes the state, h = decay h + update.
 ///

@@ -30,18 +30,21 @@ int command_program(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, invocation.arguments.front());
   const Recipe& recipe = read.resolved.recipe;
   const program::StepProgramOptions options{
-      .dtype = asked_type(invocation), .narrow = invocation.has("--narrow")};
+      .dtype = asked_type(invocation),
+      .narrow = invocation.has("--narrow"),
+      .scan = invocation.has("--scan")};
   const program::StepProgram step = program::step_program(recipe, host, options);
   make_directories(folder);
   for (const program::Module& module : step.modules) {
     const Path file = folder / (module.name + ".mlir");
     replace_file(file, module.text);
     std::printf(
-        "%s: %s operators, %s of text, %s\n",
+        "%s: %s operators, %s of text, %s%s\n",
         file.c_str(),
         grouped(static_cast<int64_t>(module.operators)).c_str(),
         bytes_text(static_cast<int64_t>(module.text.size())).c_str(),
-        module.per_microbatch ? "for each microbatch" : "once a step"
+        module.per_microbatch ? "for each microbatch" : "once a step",
+        module.loops.empty() ? "" : (", loops of " + module.loops + " operators").c_str()
     );
   }
   replace_file(folder / "step.json", program::ports_json(step));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,12 @@ struct GraphValue {
   std::vector<int64_t> sizes{};
 };
 
-/// One operator's call, or a constant.
+struct Loop;
+
+/// The operator of a node that is a loop.
+inline constexpr const char* kLoop = "mh_program::loop";
+
+/// One operator's call, a constant, or a loop.
 struct Node {
   std::string op;                       ///< "aten::add.Tensor"; empty for a constant
   std::vector<c10::IValue> arguments{}; ///< by the schema's order; None where it holds tensors
@@ -29,6 +35,32 @@ struct Node {
   bool by_rank = false;           ///< the constant's first dimension is the rank (merge.hpp)
   /// Arguments that differ between ranks: the number of each.
   std::map<size_t, std::vector<at::Scalar>> of_ranks{};
+  std::shared_ptr<const Loop> loop{}; ///< `inputs` are then the values from outside that it reads
+};
+
+/// Nodes that run several times. Values of the body are numbers that other nodes may have again.
+struct Loop {
+  /// The value `inside` of repetition i is stack[first + step * i].
+  struct Row {
+    int64_t inside, stack, first, step;
+  };
+
+  /// The value `inside` is `start` at first, and then `next` of the repetition before.
+  struct Carried {
+    int64_t inside, start, next;
+    int64_t last = -1; ///< `next` of the last repetition, outside; -1: not asked for
+  };
+
+  /// The values `inside` of all repetitions, [repetitions, ...], outside.
+  struct Stack {
+    int64_t inside, stack;
+  };
+
+  int64_t repetitions = 0;
+  std::vector<Node> body{};
+  std::vector<Row> rows{};
+  std::vector<Carried> carried{};
+  std::vector<Stack> stacks{};
 };
 
 struct Graph {

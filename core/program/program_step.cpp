@@ -186,6 +186,7 @@ private:
           host_,
           {.dtype = session_.dtype,
            .narrow = device_.narrow(),
+           .scan = asks_for_scan(recipe_),
            .microbatches = microbatches / copies}
       );
       for (const Module& module : made.step.modules) {

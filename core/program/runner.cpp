@@ -61,6 +61,7 @@ void compile_steps(
   for (const int64_t samples : batch_sizes(recipe.batch)) {
     StepProgramOptions of_batch = options;
     of_batch.narrow = programs->narrow();
+    of_batch.scan = asks_for_scan(recipe);
     of_batch.microbatches = samples / (recipe.batch.micro * copies);
     const StepProgram step = step_program(recipe, host, of_batch);
     const auto begin = std::chrono::steady_clock::now();

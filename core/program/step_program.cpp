@@ -1,6 +1,7 @@
 #include "core/program/step_program.hpp"
 
 #include "core/program/dropout.hpp"
+#include "core/program/loops.hpp"
 #include "core/program/merge.hpp"
 #include "core/program/stablehlo/module.hpp"
 #include "core/program/stablehlo/writer.hpp"
@@ -10,6 +11,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/Exception.h>
 
 #include <nlohmann/json.hpp>
 
@@ -59,7 +61,9 @@ std::map<size_t, size_t> donated(const Module& module) {
 }
 
 /// One module of all ranks.
-Module module_of(const std::vector<RecordedRank>& ranks, size_t number, bool narrow) {
+Module module_of(
+    const std::vector<RecordedRank>& ranks, size_t number, const StepProgramOptions& options
+) {
   const RecordedModule& first = ranks.front().modules.at(number);
   std::vector<Graph> graphs;
   for (const RecordedRank& rank : ranks) {
@@ -67,11 +71,15 @@ Module module_of(const std::vector<RecordedRank>& ranks, size_t number, bool nar
   }
   Graph graph = ranks.size() == 1 ? std::move(graphs.front())
                                   : merge_ranks(std::move(graphs), ranks.front().rank);
-  if (narrow) {
+  if (options.narrow) {
     graph = narrowed(std::move(graph));
   }
+  if (options.scan && first.module.per_microbatch) {
+    graph = with_loops(std::move(graph), first.outputs);
+  }
   Module module = first.module;
-  module.operators = graph.nodes.size();
+  module.operators = operators(graph);
+  module.loops = loops_text(graph);
   module.text = stablehlo::module_text(
       graph,
       first.outputs,
@@ -103,6 +111,11 @@ std::vector<Port> StepProgram::numbers() const {
   return numbers;
 }
 
+bool asks_for_scan(const Recipe& recipe) {
+  const Value* scan = recipe.device.options.find("scan");
+  return scan != nullptr && scan->as_boolean();
+}
+
 StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options) {
   const MeshShape shape = mesh_shape(recipe, recipe.parallel.ranks());
   if (shape.pp > 1) {
@@ -123,12 +136,15 @@ StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOpti
     program.data.push_back(ranks[rank].program.data.front());
   }
   for (size_t i = 0; i < ranks.front().modules.size(); ++i) {
-    Module module = module_of(ranks, i, options.narrow);
+    Module module = module_of(ranks, i, options);
     if (options.narrow) {
       narrow_ports(module.inputs);
       narrow_ports(module.outputs);
     }
     program.modules.push_back(std::move(module));
+  }
+  if (options.scan && std::ranges::all_of(program.modules, &std::string::empty, &Module::loops)) {
+    TORCH_WARN("scan: no three layers that follow each other are alike, so that none are a loop");
   }
   if (options.narrow) {
     narrow_ports(program.tensors);

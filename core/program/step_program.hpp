@@ -31,7 +31,8 @@ struct Module {
   bool per_microbatch = false; ///< runs once for each of them, the others once a step
   std::vector<Port> inputs{}, outputs{};
   std::string text{};   ///< StableHLO
-  size_t operators = 0; ///< ATen operators that it is made of
+  size_t operators = 0; ///< ATen operators that it is made of, those in loops counted once
+  std::string loops{};  ///< "24 x 210": repetitions and operators of each loop (loops.hpp)
 };
 
 /// The part of a step's data that one rank takes.
@@ -85,8 +86,12 @@ struct StepProgram {
 struct StepProgramOptions {
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
   bool narrow = false;                                ///< float32 and int32 in place of 64 bits
+  bool scan = false;                                  ///< layers that are alike are loops in passes
   std::optional<int64_t> microbatches = std::nullopt; ///< per step and rank, not a full batch's
 };
+
+/// Whether the recipe's device has `scan` among its keys, and it is true.
+[[nodiscard]] bool asks_for_scan(const Recipe& recipe);
 
 /// Records the step of all ranks of a recipe. No data are read, and nothing is computed.
 ///

@@ -142,6 +142,16 @@ text = run("run", "small.toml", "--run-dir", "three", *two)
 assert "is compiled anew" in text and files[0].stat().st_size > 1000
 assert worst("three", "dropout-cpu") < 1e-5
 
+# Layers as a loop: the same losses; where none are alike a line says so.
+four = ["--set", "model.layers=4"]
+run("run", "small.toml", "--run-dir", "layers-cpu", *four)
+text = run("run", "small.toml", "--run-dir", "layers-xla", *four, *pjrt, "--set", "device.scan=true")
+assert "none are a loop" not in text and worst("layers-cpu", "layers-xla") < 1e-5
+text = run("program", "small.toml", "-o", "looped", "--scan", *four)
+assert ", loops of 4 x " in text and "stablehlo.while" in (folder / "looped/pass.mlir").read_text(), text
+text = run("program", "small.toml", "-o", "unlike", "--scan")
+assert "no three layers that follow each other are alike" in text and " loops of " not in text, text
+
 # NaN stops the run as on the CPU, with the weights before it.
 text = run("run", "small.toml", "--run-dir", "nan", *pjrt, "--set", "optimizer.lr=1e30", code=6)
 assert "the state before it is saved" in text

@@ -2,6 +2,7 @@
 
 #include "core/program/recorder.hpp"
 
+#include "core/program/loops.hpp"
 #include "core/program/stablehlo/module.hpp"
 #include "megahost/error.hpp"
 
@@ -117,6 +118,38 @@ TEST_CASE("a module names what it lacks, and is the same text each time") {
       "the step calls operators that no program can hold yet: aten::lgamma",
       mh::Error
   );
+}
+
+/// Some layers forward, and back over what they saved; `width`: of the weights of each.
+std::string loops_of(const std::vector<int64_t>& widths) {
+  GraphRecorder recorder;
+  const Tensor sum = recorder.input({1}, at::kFloat);
+  std::vector<Tensor> weights, saved;
+  Tensor x = sum;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    weights.push_back(recorder.input({widths[i]}, at::kFloat));
+    saved.push_back(x);
+    x = at::relu((x * weights[i]).sum() + at::scalar_tensor(static_cast<double>(i), at::kFloat));
+  }
+  Tensor slope = x;
+  std::vector<int64_t> outputs;
+  for (size_t i = widths.size(); i-- > 0;) {
+    outputs.push_back(recorder.value_of(at::sin(slope * saved[i].sum())));
+    slope = at::sin(slope * weights[i]).sum();
+  }
+  outputs.push_back(recorder.value_of(slope));
+  const Graph graph = with_loops(with_needed_nodes(std::move(recorder).graph(), outputs), outputs);
+  const std::string text = mh::program::stablehlo::module_text(graph, outputs, {});
+  const std::string loops = loops_text(graph);
+  CHECK((text.find("stablehlo.while") == std::string::npos) == loops.empty());
+  return loops;
+}
+
+TEST_CASE("layers that are alike become loops, there and back") {
+  CHECK(loops_of({3, 3, 3, 3, 3}) == "5 x 4, 5 x 6");
+  CHECK(loops_of({2, 3, 3, 3, 3, 4}) == "4 x 4, 4 x 6");
+  CHECK(loops_of({3, 4, 5, 6}).empty());
+  CHECK(loops_of({3, 3}).empty());
 }
 
 TEST_CASE("operators of threads that do not record run as ever") {

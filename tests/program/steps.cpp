@@ -141,10 +141,11 @@ private:
 
 /// The largest difference after three steps under a layout from one rank on LibTorch's CPU: of losses,
 /// norms and all tensors.
-double difference(const Settings& settings, const std::string& layout) {
+double difference(const Settings& settings, const std::string& layout, bool scan) {
   const Recipe one = small_recipe(with(settings), ""),
                recipe = small_recipe(with(settings), layout);
-  const auto step = program::step_program(recipe, small_host(), {.dtype = at::kDouble});
+  const auto step =
+      program::step_program(recipe, small_host(), {.dtype = at::kDouble, .scan = scan});
   Trained real(one);
   std::map<std::string, Tensor> whole; // the tensors of one rank, views of what trains
   for (const auto& stored : real.weights->stored()) {
@@ -205,6 +206,10 @@ double difference(const Settings& settings, const std::string& layout) {
   std::string sizes;
   for (const auto& module : step.modules) {
     sizes += module.name + " " + std::to_string(module.operators) + " operators, ";
+    if (scan && module.per_microbatch) { // forward and backward
+      sizes += "of it loops of " + module.loops + ", ";
+      CHECK(std::ranges::count(module.loops, 'x') >= 2);
+    }
   }
   MESSAGE(
       settings.front(),
@@ -219,12 +224,18 @@ double difference(const Settings& settings, const std::string& layout) {
   return worst;
 }
 
-void check_step(const Settings& settings, const std::string& layout = "") {
+void check_step(const Settings& settings, const std::string& layout = "", bool scan = false) {
   if (xla_cpu() != nullptr) {
     CAPTURE(settings.front());
     CAPTURE(layout);
-    CHECK(difference(settings, layout) < 1e-10);
+    CHECK(difference(settings, layout, scan) < 1e-10);
   }
+}
+
+/// Checks the step of four layers as loops.
+void check_scan(Settings settings, const std::string& layout = "") {
+  settings.emplace_back("model.layers=4");
+  check_step(settings, layout, /*scan=*/true);
 }
 
 TEST_CASE("gpt") {
@@ -284,6 +295,20 @@ TEST_CASE("dropout's masks, and weights and state sharded over data-parallel ran
 TEST_CASE("context parallel") {
   check_step({"model.use=llama"}, "context=2,context_method=all_gather");
   check_step({"model.use=llama"}, "context=2,context_method=all_to_all");
+}
+
+TEST_CASE("layers as a loop") {
+  check_scan({"model.use=gpt"});
+  check_scan({"model.use=llama", "optimizer.clip_grad=0.1"});
+}
+
+TEST_CASE("layers as a loop, recomputed") {
+  check_scan({"model.use=llama", "recompute.use=full"});
+}
+
+TEST_CASE("layers as a loop over ranks") {
+  check_scan({"model.use=gpt", "model.vocab=256", "model.dropout=0.3"}, "tensor=2");
+  check_scan({"model.use=llama", "model.vocab=256"}, "data=2,tensor=2,sequence=true,zero=1");
 }
 
 /// The tensors and numbers that a first step leaves on all ranks. No two rows of a tensor are alike

@@ -271,6 +271,7 @@ std::vector<Command> layout_commands() {
                false,
                {"float64", "fp32", "bf16"}},
               {"--narrow", "", "float32 and int32 in place of 64 bits, as for Trainium"},
+              {"--scan", "", "layers that are alike as a loop, as device.scan has them"},
               {"--compile",
                "",
                "also compiles every step of the run for the recipe's device; device.cache keeps what "

@@ -10,13 +10,19 @@ namespace mh::program::stablehlo {
 
 namespace {
 
-void require_lowerings(const Graph& graph) {
-  std::set<std::string> missing;
-  for (const Node& node : graph.nodes) {
-    if (!node.op.empty() && find_lowering(node.op) == nullptr) {
-      missing.insert(node.op);
+void find_missing(const std::vector<Node>& nodes, std::set<std::string>& ret_missing) {
+  for (const Node& node : nodes) {
+    if (node.loop != nullptr) {
+      find_missing(node.loop->body, ret_missing);
+    } else if (!node.op.empty() && find_lowering(node.op) == nullptr) {
+      ret_missing.insert(node.op);
     }
   }
+}
+
+void require_lowerings(const Graph& graph) {
+  std::set<std::string> missing;
+  find_missing(graph.nodes, missing);
   if (!missing.empty()) {
     throw Error(
         "the step calls operators that no program can hold yet: " +
@@ -27,13 +33,99 @@ void require_lowerings(const Graph& graph) {
   }
 }
 
+using WrittenValues = std::map<int64_t, TypedValue>;
+
+class GraphWriter {
+public:
+  GraphWriter(const Graph& graph, Writer& writer, WrittenValues& written)
+      : graph_(graph)
+      , w_(writer)
+      , written_(written) {}
+
+  void write(const std::vector<Node>& nodes) {
+    for (const Node& node : nodes) {
+      if (node.loop != nullptr) {
+        write_loop(node);
+      } else if (node.op.empty()) {
+        const TypedValue constant = w_.constant(node.constant);
+        written_[node.outputs.front()] =
+            node.by_rank ? w_.row(constant, written_.at(graph_.rank)) : constant;
+      } else {
+        const Call call(w_, graph_, node, written_);
+        find_lowering(node.op)->write(call);
+        call.require_all_used();
+      }
+    }
+  }
+
+private:
+  void write_loop(const Node& node) {
+    const Loop& loop = *node.loop;
+    std::vector<TypedValue> starts;
+    for (const Loop::Carried& one : loop.carried) {
+      starts.push_back(written_.at(one.start));
+    }
+    for (const Loop::Stack& one : loop.stacks) {
+      const GraphValue& value = graph_.value(one.stack);
+      starts.push_back(w_.constant(0, value.dtype, value.sizes));
+    }
+    const auto results = w_.repeat(
+        loop.repetitions,
+        starts,
+        [&](const TypedValue& round, const std::vector<TypedValue>& before) {
+          return write_body(loop, round, before);
+        }
+    );
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.outputs[i] >= 0) {
+        written_[node.outputs[i]] = results[i];
+      }
+    }
+  }
+
+  std::vector<TypedValue>
+  write_body(const Loop& loop, const TypedValue& round, const std::vector<TypedValue>& before) {
+    for (size_t i = 0; i < loop.carried.size(); ++i) {
+      written_[loop.carried[i].inside] = before[i];
+    }
+    for (const Loop::Row& row : loop.rows) {
+      written_[row.inside] = w_.row(written_.at(row.stack), index(row, round));
+    }
+    write(loop.body);
+    std::vector<TypedValue> made;
+    for (const Loop::Carried& one : loop.carried) {
+      made.push_back(written_.at(one.next));
+    }
+    for (size_t i = 0; i < loop.stacks.size(); ++i) {
+      const TypedValue value = written_.at(loop.stacks[i].inside);
+      Sizes sizes = value.sizes;
+      sizes.insert(sizes.begin(), 1);
+      made.push_back(
+          w_.replace_at(before[loop.carried.size() + i], 0, round, w_.reshape(value, sizes))
+      );
+    }
+    return made;
+  }
+
+  TypedValue index(const Loop::Row& row, const TypedValue& round) {
+    const std::string op = row.step > 0 ? "add" : "subtract";
+    return row.first == 0 && row.step > 0
+               ? round
+               : w_.binary(op, w_.constant(row.first, round.dtype), round);
+  }
+
+  const Graph& graph_;
+  Writer& w_;
+  WrittenValues& written_;
+};
+
 } // namespace
 
 std::string
 module_text(const Graph& graph, const std::vector<int64_t>& outputs, const ModuleOptions& options) {
   require_lowerings(graph);
   Writer writer;
-  std::map<int64_t, TypedValue> written;
+  WrittenValues written;
   std::vector<std::string> arguments, names, types;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const GraphValue& value = graph.value(graph.inputs[i]);
@@ -47,17 +139,7 @@ module_text(const Graph& graph, const std::vector<int64_t>& outputs, const Modul
              : " {tf.aliasing_output = " + std::to_string(donated->second) + " : i32}")
     );
   }
-  for (const Node& node : graph.nodes) {
-    if (node.op.empty()) {
-      const TypedValue constant = writer.constant(node.constant);
-      written[node.outputs.front()] =
-          node.by_rank ? writer.row(constant, written.at(graph.rank)) : constant;
-      continue;
-    }
-    const Call call(writer, graph, node, written);
-    find_lowering(node.op)->write(call);
-    call.require_all_used();
-  }
+  GraphWriter(graph, writer, written).write(graph.nodes);
   for (const int64_t output : outputs) {
     const TypedValue& result = written.at(output);
     names.push_back(result.name);

@@ -500,4 +500,34 @@ Writer::sort(const TypedValue& x, size_t dim, bool descending, at::ScalarType in
   return {{both + "#0", x.dtype, x.sizes}, {both + "#1", integers, x.sizes}};
 }
 
+std::vector<TypedValue> Writer::repeat(
+    int64_t rounds,
+    const std::vector<TypedValue>& starts,
+    const std::function<
+        std::vector<TypedValue>(const TypedValue& round, const std::vector<TypedValue>& before)>&
+        body
+) {
+  std::vector<TypedValue> given{constant(0, at::kInt)}, before, results;
+  given.insert(given.end(), starts.begin(), starts.end());
+  const std::string all = "%" + std::to_string(count_++);
+  std::vector<std::string> bindings, types;
+  for (size_t i = 0; i < given.size(); ++i) {
+    before.push_back(next(given[i].dtype, given[i].sizes));
+    bindings.push_back(before[i].name + " = " + given[i].name);
+    types.push_back(type_text(given[i]));
+    results.push_back({all + "#" + std::to_string(i), given[i].dtype, given[i].sizes});
+  }
+  const TypedValue round = before.front();
+  text_ += "    " + all + ":" + std::to_string(given.size()) + " = stablehlo.while(" +
+           join(bindings, ", ") + ") : " + join(types, ", ") + " cond {\n";
+  const TypedValue goes_on = compare("LT", round, constant(rounds, at::kInt));
+  text_ += "    stablehlo.return " + goes_on.name + " : tensor<i1>\n    } do {\n";
+  const TypedValue following = binary("add", round, constant(1, at::kInt));
+  std::vector<TypedValue> made = body(round, {before.begin() + 1, before.end()});
+  made.insert(made.begin(), following);
+  text_ += "    stablehlo.return " + joined_names(made) + " : " + join(types, ", ") + "\n    }\n";
+  results.erase(results.begin());
+  return results;
+}
+
 } // namespace mh::program::stablehlo

@@ -7,6 +7,7 @@
 #include <c10/core/Scalar.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,6 +111,16 @@ public:
   /// x in order along `dim`, equal ones in theirs, and where each was, as integers of a type.
   std::pair<TypedValue, TypedValue>
   sort(const TypedValue& x, size_t dim, bool descending, at::ScalarType integers);
+
+  /// The values after so many rounds of `body`, which makes those of a round from its number,
+  /// counted from 0, and the values before it.
+  std::vector<TypedValue> repeat(
+      int64_t rounds,
+      const std::vector<TypedValue>& starts,
+      const std::function<
+          std::vector<TypedValue>(const TypedValue& round, const std::vector<TypedValue>& before)>&
+          body
+  );
 
   /// An operation in full: "NAME = BODY : TYPES -> type", where `types` are those of its operands.
   TypedValue

@@ -87,6 +87,7 @@ public:
     std::vector<std::string> options;
     std::string cache;
     bool narrow = false;
+    bool scan = false; // the core reads it of the recipe
   };
 
   static void fields(mh::Fields<Config>& f) {
@@ -109,6 +110,7 @@ public:
     )
         .path();
     f.add("narrow", &Config::narrow, "programs have float32 and int32 in place of 64 bits");
+    f.add("scan", &Config::scan, "layers that are alike are a loop: shorter programs");
   }
 
   static mh::PlannedDevice planned() {

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -29,6 +31,35 @@ Error not_there(const std::string& why) {
   );
 }
 
+/// The answer of a store. One whose process is stopped never gives any, and a connection cannot be
+/// told to give up: the thread that asks is left behind then.
+template <class Question>
+auto answer_of(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    std::chrono::milliseconds timeout,
+    const std::atomic<bool>& ended,
+    Question question
+) {
+  constexpr std::chrono::milliseconds kLook{50};
+  using Answer = decltype(question(*store));
+  const auto asking =
+      std::make_shared<std::packaged_task<Answer()>>([store, question = std::move(question)] {
+        return question(*store);
+      });
+  std::future<Answer> answer = asking->get_future();
+  std::thread([asking] { (*asking)(); }).detach();
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (answer.wait_for(kLook) != std::future_status::ready) {
+    if (ended) {
+      throw not_there("a rank is lost");
+    }
+    if (std::chrono::steady_clock::now() > end) {
+      throw not_there("the store of rank 0 does not answer");
+    }
+  }
+  return answer.get();
+}
+
 } // namespace
 
 Meeting::Meeting(c10::intrusive_ptr<c10d::Store> store, const Terms& terms)
@@ -45,9 +76,12 @@ Ranks Meeting::ranks() {
 /// cannot be told to give up.
 std::string Meeting::await(const std::string& key, int64_t rank) {
   constexpr std::chrono::milliseconds kLongestPause{50};
+  const auto ask = [&](auto question) {
+    return answer_of(store_, terms_.timeout, ended_, std::move(question));
+  };
   const auto end = std::chrono::steady_clock::now() + terms_.timeout;
   std::chrono::milliseconds pause{1};
-  while (!store_->check({key})) {
+  while (!ask([key](c10d::Store& store) { return store.check({key}); })) {
     if (ended_) {
       throw not_there("a rank is lost");
     }
@@ -57,7 +91,7 @@ std::string Meeting::await(const std::string& key, int64_t rank) {
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
-  const Bytes bytes = store_->get(key);
+  const Bytes bytes = ask([key](c10d::Store& store) { return store.get(key); });
   return {bytes.begin(), bytes.end()};
 }
 

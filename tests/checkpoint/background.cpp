@@ -15,7 +15,9 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 
 using mh::BackgroundSaves;
@@ -207,4 +209,45 @@ TEST_CASE("ranks save in the background, each slice copied and written once") {
   const auto alone = save_on_ranks(left, held, /*lost=*/2);
   CHECK(std::string(alone[0].error->what()) == "the ranks did not meet to save: a rank is lost");
   CHECK(mh::NativeFormat({}, {.storage = left}).steps("run").value().empty());
+}
+
+namespace {
+
+/// The store of a process that is stopped: who asks it waits until the process goes on.
+class StoppedStore final : public c10d::HashStore {
+public:
+  bool check(const std::vector<std::string>& keys) override {
+    going_on_.wait(false);
+    return HashStore::check(keys);
+  }
+
+  void go_on() {
+    going_on_ = true;
+    going_on_.notify_all();
+  }
+
+private:
+  std::atomic<bool> going_on_ = false;
+};
+
+} // namespace
+
+TEST_CASE("a rank that saves gives up a store that does not answer") {
+  const auto store = c10::make_intrusive<StoppedStore>();
+  const auto refused_after = [&](std::chrono::milliseconds timeout, bool ends) {
+    mh::Meeting meeting(store, {.rank = 1, .ranks = 2, .timeout = timeout});
+    if (ends) {
+      meeting.end(); // training has lost rank 0
+    }
+    return refusal([&] { (void)meeting.ranks().gather("text"); });
+  };
+  CHECK(
+      refused_after(std::chrono::hours(1), /*ends=*/true) ==
+      "the ranks did not meet to save: a rank is lost"
+  );
+  CHECK(
+      refused_after(std::chrono::milliseconds(1), /*ends=*/false) ==
+      "the ranks did not meet to save: the store of rank 0 does not answer"
+  );
+  store->go_on();
 }

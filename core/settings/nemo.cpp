@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/settings/bridge.hpp"
 #include "core/settings/foreign.hpp"
+#include "core/settings/nemo_classes.hpp"
 
 #include <cmath>
 #include <string>
@@ -277,7 +278,18 @@ private:
     return value != nullptr && value->is_integer() ? value->as_integer() : 0;
   }
 
+  /// Fills in what the file leaves to the model's class.
+  void named_class() {
+    const std::string name = text("model.config._target_");
+    for (const auto& entry : nemo_class(name.substr(name.rfind('.') + 1))) {
+      if (tree_.find_path("model.config." + entry.key) == nullptr) {
+        set("model." + entry.key, entry.value, find("model.config._target_"));
+      }
+    }
+  }
+
   void second() {
+    named_class();
     const Value* name = find("optim.lr_scheduler._target_");
     schedule(name, whole(find("optim.lr_scheduler.constant_steps")));
     if (const Value* least = find("optim.lr_scheduler.min_lr")) {

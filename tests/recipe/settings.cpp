@@ -550,6 +550,55 @@ TEST_CASE("NeMo 2's settings") {
   ));
 }
 
+TEST_CASE("NeMo 2's models by the names of their classes") {
+  const auto named = [](const std::string& config) {
+    return imported(
+        "a.yaml",
+        "_target_: nemo.collections.llm.api.pretrain\n_partial_: true\n"
+        "data:\n  seq_length: 4096\n  micro_batch_size: 1\n  global_batch_size: 64\n"
+        "  tokenizer:\n    pretrained_model_name: meta-llama/Llama-3.1-8B\n"
+        "model:\n  _target_: nemo.collections.llm.gpt.model.llama.LlamaModel\n  config:\n" +
+            config +
+            "optim:\n  config:\n    lr: 0.001\n    optimizer: adam\n"
+            "trainer:\n  max_steps: 100\n  devices: 8\n  num_nodes: 1\n"
+    );
+  };
+  const std::string place = "    _target_: nemo.collections.llm.gpt.model.";
+  check(
+      named(place + "llama.Llama32Config1B\n    num_layers: 4\n    num_query_groups: null\n"),
+      {{"model.use", "\"llama\""},
+       {"model.layers", "4"}, // what the file says counts
+       {"model.hidden", "2048"},
+       {"model.kv_heads", "absent"},
+       {"model.ffn_hidden", "8192"},
+       {"model.tied", "true"},
+       {"model.rope_base", "500000"},
+       {"model.rope_scaling", "\"llama3\""},
+       {"model.rope_factor", "32.0"},
+       {"model.seq_length", "4096"},
+       {"init.std", "absent"}}
+  );
+  check(
+      named(place + "qwen3.Qwen3Config30B_A3B\n"),
+      {{"model.use", "\"moe\""},
+       {"model.layers", "48"},
+       {"model.experts", "128"},
+       {"model.expert_hidden", "768"},
+       {"model.kv_heads", "4"},
+       {"model.head_dim", "128"},
+       {"model.qk_norm", "true"},
+       {"model.norm_eps", "1e-6"},
+       {"model.qkv_bias", "absent"}}
+  );
+  check(
+      named(place + "nemotron.Nemotron4Config15B\n"),
+      {{"model.use", "\"gpt\""},
+       {"model.activation", "\"relu2\""},
+       {"model.norm", "\"layernorm\""},
+       {"model.rope_share", "0.5"}}
+  );
+}
+
 TEST_CASE("transformers' TrainingArguments") {
   const auto of = [](const std::string& text) {
     return mh::import_training_arguments(mh::read_settings(source("training_args.json", text)));

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace mh {
@@ -360,6 +361,15 @@ private:
     }
   }
 
+  /// The fewest data-parallel ranks with which those of a stage divide by those of experts.
+  [[nodiscard]] int64_t fewest_copies() const {
+    const auto given = [this](const char* name) { return from_.integer(degree_key(name), 1); };
+    const int64_t experts =
+        given("expert_parallel_degree") * given("expert_tensor_parallel_degree");
+    const int64_t others = given("tensor_parallel_degree") * given("context_parallel_degree");
+    return experts / std::gcd(experts, others);
+  }
+
   /// Data-parallel ranks, and what they share.
   void copies() {
     const std::string old = "training.data_parallel_degree";
@@ -375,8 +385,16 @@ private:
               (copies < 1 ? "" : ", or -1 for those that are left")
       );
     }
-    if (shards == -1) {
-      from_.set("parallel.data", "auto", from_.find(shard) != nullptr ? shard : kDefault);
+    const char* by = from_.find(shard) != nullptr ? shard.c_str() : kDefault;
+    if (const int64_t fewest = fewest_copies(); shards == -1 && fewest > 1) {
+      ranks_ = fewest;
+      from_.set("parallel.data", fewest, by);
+      from_.comment(
+          "parallel.data: torchtitan takes the ranks that are left; these are the fewest between "
+          "which experts can be sharded, so set it and batch.global to what there is"
+      );
+    } else if (shards == -1) {
+      from_.set("parallel.data", "auto", by);
     } else {
       ranks_ = copies * shards;
       from_.set("parallel.data", ranks_, shard);

@@ -295,6 +295,23 @@ TEST_CASE("torchtitan's settings of 2024, and of other ranks") {
   );
 }
 
+TEST_CASE("torchtitan's experts among the ranks that are left") {
+  const mh::ImportedRecipe recipe = imported(
+      "experts.toml",
+      "[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n[training]\nseq_len = 4096\n"
+      "local_batch_size = 4\n[parallelism]\nexpert_parallel_degree = 16\n"
+      "tensor_parallel_degree = 4\ndata_parallel_shard_degree = -1\n"
+  );
+  check(
+      recipe,
+      {{"parallel.expert", "16"},
+       {"parallel.tensor", "4"},
+       {"parallel.data", "4"},
+       {"batch.global", "16"}}
+  );
+  CHECK(holds(comments(recipe), "the fewest between which experts can be sharded"));
+}
+
 TEST_CASE("torchtitan's settings that are refused, or not known") {
   const char* file = "torchtitan.toml";
   CHECK(holds(why(file, "\"llama3\"", "\"flux\""), "known are llama3, qwen3, deepseek_v3"));

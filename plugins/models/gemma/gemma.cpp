@@ -3,6 +3,8 @@
 /// Gemma 2 bounds its scores and logits by a tanh.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "core/decoder/layer_period.hpp"
+
 #include <megahost/error.hpp>
 #include <megahost/nn/decoder.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
@@ -96,8 +98,9 @@ void simplify_types(Table& config, int64_t period) {
 
 void simplify_gemma3(Table& config) {
   simplify_bases(config);
-  const Value every = config.take("sliding_window_pattern");
-  simplify_types(config, every.is_null() ? kPattern : std::max<int64_t>(1, every.as_integer()));
+  simplify_types(
+      config, mh::taken_period(config, "sliding_window_pattern", "layer_types", kPattern)
+  );
   const Value* window = config.find("sliding_window");
   if (window != nullptr && window->is_null()) {
     config.set("rope_local_base_freq", Value()); // no layer has it

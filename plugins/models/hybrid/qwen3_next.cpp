@@ -1,5 +1,7 @@
 #include "qwen3_next.hpp"
 
+#include "core/decoder/layer_period.hpp"
+
 #include <megahost/error.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
 #include <megahost/nn/feed_forward.hpp>
@@ -35,7 +37,8 @@ char mixer_of(const Value& word) {
 }
 
 /// Without a list every `full_attention_interval`-th layer is attention.
-std::string mixers(const Table& config) {
+std::string mixers(Table& config) {
+  const int64_t interval = taken_period(config, "full_attention_interval", "layer_types", 4);
   std::string all;
   const Value* words = config.find("layer_types");
   if (words != nullptr && words->is_array()) {
@@ -44,7 +47,6 @@ std::string mixers(const Table& config) {
     }
     return all;
   }
-  const int64_t interval = std::max<int64_t>(1, number(config, "full_attention_interval", 4));
   for (int64_t i = 1; i <= number(config, "num_hidden_layers", 48); ++i) {
     all += i % interval == 0 ? kAttention : kDelta;
   }
@@ -73,7 +75,7 @@ void simplify_qwen3_next(Table& config) {
   letters.origin = layers.origin = said == nullptr ? Origin() : said->origin;
   config.set("layer_types", letters);
   config.set("num_hidden_layers", layers);
-  for (const char* read : {"full_attention_interval", "mlp_only_layers", "decoder_sparse_step"}) {
+  for (const char* read : {"mlp_only_layers", "decoder_sparse_step"}) {
     config.erase(read);
   }
   if (pattern.find(kMixture) == std::string::npos) {

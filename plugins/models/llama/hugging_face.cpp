@@ -2,6 +2,8 @@
 
 #include "hugging_face.hpp"
 
+#include "core/decoder/layer_period.hpp"
+
 #include <megahost/error.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
 
@@ -72,9 +74,10 @@ void set_rotates(mh::Table& config, mh::Value::Array layers, const mh::Value& gi
   config.set(kRotates, value);
 }
 
-/// Layers without a window do not rotate. If layer_types is absent, every `period`th layer is without
-/// one.
-void simplify_windows_that_rotate(mh::Table& config, int64_t period) {
+/// Layers without a window do not rotate. If layer_types is absent, that is the last of each
+/// sliding_window_pattern layers.
+void simplify_windows_that_rotate(mh::Table& config) {
+  const int64_t period = mh::taken_period(config, "sliding_window_pattern", "layer_types", 4);
   mh::complete_layer_types(config, [period](int64_t layer) { return (layer + 1) % period != 0; });
   mh::Value::Array rotates;
   const mh::Value types = *config.find("layer_types");
@@ -89,11 +92,6 @@ void simplify_windows_that_rotate(mh::Table& config, int64_t period) {
 void restore_windows_that_rotate(mh::Table& config) {
   config.erase(kRotates);
   mh::restore_layer_types(config);
-}
-
-int64_t taken_period(mh::Table& config) {
-  const mh::Value period = config.take("sliding_window_pattern");
-  return period.is_null() ? 4 : std::max<int64_t>(1, period.as_integer());
 }
 
 /// The fields of use_qk_norm: it is a layer norm of each head, by weights of its own.
@@ -119,7 +117,7 @@ void restore_cohere(mh::Table& config) {
 void simplify_cohere2(mh::Table& config) {
   mh::simplify_rope(config);
   config.erase("head_dim"); // transformers takes hidden_size / num_attention_heads
-  simplify_windows_that_rotate(config, taken_period(config));
+  simplify_windows_that_rotate(config);
 }
 
 /// Keys of transformers' Cohere and Cohere2, which differ in the base of the positions.
@@ -201,7 +199,7 @@ void simplify_exaone4(mh::Table& config) {
     config.erase("sliding_window_pattern");
     return;
   }
-  simplify_windows_that_rotate(config, taken_period(config));
+  simplify_windows_that_rotate(config);
 }
 
 mh::HfModel exaone4() {
@@ -231,8 +229,7 @@ mh::HfModel exaone4() {
 /// window, where there is one.
 void simplify_smollm3(mh::Table& config) {
   simplify_llama(config);
-  const mh::Value interval = config.take("no_rope_layer_interval");
-  const int64_t period = interval.is_null() ? 4 : std::max<int64_t>(1, interval.as_integer());
+  const int64_t period = mh::taken_period(config, "no_rope_layer_interval", kRotates, 4);
   if (mh::is_absent(config, kRotates)) {
     mh::Value::Array made;
     for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {

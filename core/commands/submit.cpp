@@ -40,7 +40,7 @@ struct Refusal {
   const char *words, *meaning;
 };
 
-constexpr std::array<Refusal, 15> kRefusals{{
+constexpr std::array<Refusal, 16> kRefusals{{
     {"QOSMax",
      "the QOS of the job allows less than it asks for: fewer nodes or hours, or --sbatch "
      "--qos=OTHER"},
@@ -61,6 +61,9 @@ constexpr std::array<Refusal, 15> kRefusals{{
      "asks for fewer"},
     {"More processors requested than permitted", "fewer nodes, or another partition: --queue NAME"},
     {"Unable to contact slurm controller", "call it on a login node, where `sinfo` answers"},
+    {"Could not establish a configuration source",
+     "this machine belongs to no Slurm: call it on a login node, where `sinfo` answers, or name its "
+     "slurm.conf by SLURM_CONF"},
     {"no matches for kind",
      "the cluster has not the operator of this target: install it, or take "
      "--target job, which needs none"},

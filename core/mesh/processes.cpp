@@ -141,10 +141,30 @@ std::string interface_of(const World& world) {
   return here ? "127.0.0.1" : "";
 }
 
+bool is_known_name(const std::string& host) {
+  addrinfo* found = nullptr;
+  const bool known = getaddrinfo(host.c_str(), nullptr, nullptr, &found) == 0;
+  if (known) {
+    freeaddrinfo(found);
+  }
+  return known;
+}
+
+/// The reason of the store's client in a user's words, where these say more.
+std::string plain_words(const World& world, const std::string& said) {
+  if (said.find("Ping failed") != std::string::npos) {
+    return "what answers there is another program, or of another version of LibTorch";
+  }
+  if (said.find("trying to connect") != std::string::npos && !is_known_name(world.master_address)) {
+    return "no address is known of a host " + world.master_address;
+  }
+  return said;
+}
+
 Error not_met(const World& world, const std::string& why) {
   return Error(
       "rank " + std::to_string(world.rank) + " did not meet the other " +
-          std::to_string(world.size - 1) + " at " + place(world) + ": " + why,
+          std::to_string(world.size - 1) + " at " + place(world) + ": " + plain_words(world, why),
       "look that all processes of the run were started and reach that address; comm.timeout says "
       "how long they wait",
       exit_code::communication

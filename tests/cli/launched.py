@@ -165,6 +165,7 @@ esac
                            ("invalid partition specified: gpus", "--queue NAME"),
                            ("Requested node configuration is not available", "no nodes of the partition"),
                            ("Requested time limit is invalid (missing or exceeds some limit)", "fewer --hours"),
+                           ("fatal: Could not establish a configuration source", "this machine belongs to no Slurm"),
                            ("AssocGrpGRES", "share is used up")):
         path = program("sbatch", f"echo \"sbatch: error: {words}\" >&2; exit 1\n")
         said = launch(*SLURM, "-o", "job", "--submit", path=path, status=1).stderr

@@ -8,9 +8,11 @@ import pathlib
 import re
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 program = os.environ["MEGAHOST"]
@@ -340,6 +342,22 @@ for errors, status in by_hand(words, None, words, None):
 (errors, status), = by_hand(None, words, None, None)
 assert status == 4 and "rank 1 did not meet the other 3 at 127.0.0.1:" in errors and "frame #" not in errors, errors
 print("not met:", errors.splitlines()[0][:120])
+
+# A server of something else and a name that no machine has are told as what they are.
+class Greets(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(1)
+        self.request.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+
+with socketserver.TCPServer(("127.0.0.1", 0), Greets) as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for master, what in ((f"127.0.0.1:{server.server_address[1]}", "what answers there is another program"),
+                         ("absent.invalid:1", "no address is known of a host absent.invalid")):
+        named = ["--rank", "1", "--world-size", "4", "--master", master]
+        (errors, status), = by_hand(None, words, None, None, place=lambda rank, ranks, port: ({}, named))
+        assert status == 4 and what in errors, errors
+    server.shutdown()
 
 # A rank that was given another recipe, or another layout, is named before any group exists.
 for own, other, what in (

@@ -23,6 +23,18 @@ std::optional<at::ScalarType> asked_type(const Invocation& invocation) {
   return word == "float64" ? at::kDouble : word == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
+void write_module(const Path& file, const program::Module& module) {
+  replace_file(file, module.text);
+  std::printf(
+      "%s: %s operators, %s of text, %s%s\n",
+      file.c_str(),
+      grouped(static_cast<int64_t>(module.operators)).c_str(),
+      bytes_text(static_cast<int64_t>(module.text.size())).c_str(),
+      module.per_microbatch ? "for each microbatch" : "once a step",
+      module.loops.empty() ? "" : (", loops of " + module.loops + " operators").c_str()
+  );
+}
+
 } // namespace
 
 int command_program(const Invocation& invocation, Host& host) {
@@ -35,24 +47,21 @@ int command_program(const Invocation& invocation, Host& host) {
       .scan = invocation.has("--scan")};
   const program::StepProgram step = program::step_program(recipe, host, options);
   make_directories(folder);
-  for (const program::Module& module : step.modules) {
-    const Path file = folder / (module.name + ".mlir");
-    replace_file(file, module.text);
-    std::printf(
-        "%s: %s operators, %s of text, %s%s\n",
-        file.c_str(),
-        grouped(static_cast<int64_t>(module.operators)).c_str(),
-        bytes_text(static_cast<int64_t>(module.text.size())).c_str(),
-        module.per_microbatch ? "for each microbatch" : "once a step",
-        module.loops.empty() ? "" : (", loops of " + module.loops + " operators").c_str()
-    );
+  size_t tensors = 0, carried = 0;
+  for (size_t stage = 0; stage < step.stages.size(); ++stage) {
+    const program::StageProgram& one = step.stages[stage];
+    tensors += one.tensors.size();
+    carried += one.carried.size();
+    for (const program::Module& module : one.modules) {
+      write_module(folder / step.file_of(stage, module), module);
+    }
   }
   replace_file(folder / "step.json", program::ports_json(step));
   std::printf(
       "%s: %zu tensors of a checkpoint, %zu others from step to step, %zu numbers of a step\n",
       (folder / "step.json").c_str(),
-      step.tensors.size(),
-      step.carried.size(),
+      tensors,
+      carried,
       step.numbers().size()
   );
   if (invocation.has("--compile")) {

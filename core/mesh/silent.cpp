@@ -86,12 +86,12 @@ public:
   }
 
   WorkPtr send(std::vector<at::Tensor>& tensors, int to, int) override {
-    answer("send", tensors[0], {});
+    answer("send", tensors[0], {}, "", to);
     return asked("send", tensors[0], to);
   }
 
   WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int) override {
-    answer("receive", {}, tensors[0]);
+    answer("receive", {}, tensors[0], "", from);
     return asked("receive", tensors[0], from);
   }
 
@@ -101,9 +101,10 @@ private:
       std::string_view name,
       const at::Tensor& input,
       const at::Tensor& output,
-      std::string_view reduce = ""
+      std::string_view reduce = "",
+      int64_t peer = -1
   ) const {
-    return compute_ && compute_({group_, name, reduce, input, output});
+    return compute_ && compute_({group_, name, reduce, input, output, peer});
   }
 
   WorkPtr asked(const char* name, const at::Tensor& input, int64_t peer = -1) {

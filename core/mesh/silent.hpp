@@ -39,6 +39,7 @@ struct SilentCollective {
   std::string_view name;    ///< name as for CollectiveListener::began
   std::string_view reduce;  ///< "sum", "max" or "min", where it reduces
   at::Tensor input, output; ///< a transfer has one of them
+  int64_t peer = -1;        ///< the other member of a transfer
 };
 
 struct SilentOptions {

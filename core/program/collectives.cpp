@@ -9,7 +9,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace mh::program {
@@ -56,27 +58,39 @@ void define_collectives() {
   });
 }
 
-/// All groups that do the same at the same time: those along the axis, in blocks of one size.
-std::string
-groups_text(const MeshShape& shape, const std::string& order, const SilentGroup& group) {
+/// The recording of a rank's collectives.
+struct Recording {
+  MeshShape shape;
+  std::string order;
+  std::vector<int64_t> replicas; ///< ranks of this one's stage
+  StageTransfers& stages;
+};
+
+/// All groups of a stage that do the same at the same time: those along the axis, in blocks of one
+/// size. Their members are replicas.
+std::string groups_text(const Recording& recording, const std::string& axis_name, size_t size) {
+  const auto& replicas = recording.replicas;
   std::vector<std::vector<int64_t>> wholes;
-  if (group.axis == "world") {
-    wholes = {group.members};
+  if (axis_name == "world") {
+    wholes = {replicas};
   }
   for (const MeshAxis axis : kAllMeshAxes) {
-    if (to_string(axis) == group.axis) {
-      wholes = mesh_groups(shape, axis, order);
+    if (to_string(axis) == axis_name) {
+      wholes = mesh_groups(recording.shape, axis, recording.order);
     }
   }
   std::vector<std::string> texts;
-  const size_t size = group.members.size();
   for (const auto& whole : wholes) {
+    if (!std::ranges::binary_search(replicas, whole.front())) {
+      continue; // another stage has it
+    }
     for (size_t first = 0; first + size <= whole.size(); first += size) {
-      std::vector<std::string> ranks;
+      std::vector<std::string> members;
       for (size_t i = 0; i < size; ++i) {
-        ranks.push_back(std::to_string(whole[first + i]));
+        const auto at = std::ranges::lower_bound(replicas, whole[first + i]);
+        members.push_back(std::to_string(at - replicas.begin()));
       }
-      texts.push_back("[" + join(ranks, ", ") + "]");
+      texts.push_back("[" + join(members, ", ") + "]");
     }
   }
   return "[" + join(texts, ", ") + "]";
@@ -100,27 +114,62 @@ bool answer_on_host(const SilentCollective& asked) {
   return true;
 }
 
-bool record_collective(
-    const SilentCollective& asked, const MeshShape& shape, const std::string& order
-) {
-  if (asked.name == "send" || asked.name == "receive") {
+Tensor recorded_all_reduce(const Tensor& x, const std::string& groups, std::string_view reduce) {
+  static const auto op =
+      ops::find_op<Tensor(const Tensor&, c10::string_view, c10::string_view)>(collective::kAllReduce
+      );
+  return op.call(x, groups, reduce);
+}
+
+/// A collective or a transfer between stages.
+void record_between_stages(const SilentCollective& asked, const Recording& recording) {
+  StageTransfers& stages = recording.stages;
+  if (asked.name == "send") {
+    stages.send(asked.input, asked.peer);
+  } else if (asked.name == "receive") {
+    stages.receive(asked.output, asked.peer);
+  } else if (asked.name == "all-reduce" && asked.reduce == "sum") {
+    const size_t replicas = recording.replicas.size();
+    const bool all = asked.group.axis == "world" && replicas > 1;
+    const Tensor own =
+        all ? recorded_all_reduce(
+                  asked.input, groups_text(recording, asked.group.axis, replicas), asked.reduce
+              )
+            : asked.input;
+    Tensor(asked.output).copy_(stages.sum(own));
+  } else {
     throw Error(
-        "this step cannot become a program yet: ranks of axis " + asked.group.axis +
-            " send each other tensors one by one",
-        "choose a layout of collectives alone: without pipelines, and without attention around a ring"
+        "this step cannot become a program yet: pipeline stages exchange tensors by " +
+            std::string(asked.name),
+        "choose a layout of one stage"
     );
   }
-  if (!asked.input.is_meta()) {
+}
+
+bool record_collective(const SilentCollective& asked, const Recording& recording) {
+  const std::string& axis = asked.group.axis;
+  const bool between =
+      axis == to_string(MeshAxis::pp) || (axis == "world" && recording.shape.pp > 1);
+  const bool transfer = asked.name == "send" || asked.name == "receive";
+  if (transfer && !between) {
+    throw Error(
+        "this step cannot become a program yet: ranks of axis " + axis +
+            " send each other tensors one by one",
+        "choose a layout of collectives alone: without attention around a ring"
+    );
+  }
+  if (!(asked.input.defined() ? asked.input : asked.output).is_meta()) {
     return answer_on_host(asked);
   }
+  if (between) {
+    record_between_stages(asked, recording);
+    return true;
+  }
   const auto ranks = static_cast<int64_t>(asked.group.members.size());
-  const std::string groups = groups_text(shape, order, asked.group);
+  const std::string groups = groups_text(recording, axis, asked.group.members.size());
   Tensor result;
   if (asked.name == "all-reduce") {
-    static const auto op = ops::find_op<Tensor(const Tensor&, c10::string_view, c10::string_view)>(
-        collective::kAllReduce
-    );
-    result = op.call(asked.input, groups, asked.reduce);
+    result = recorded_all_reduce(asked.input, groups, asked.reduce);
   } else if (asked.name == "all-gather") {
     static const auto op =
         ops::find_op<Tensor(const Tensor&, c10::string_view, int64_t)>(collective::kAllGather);
@@ -142,15 +191,32 @@ bool record_collective(
 
 } // namespace
 
-Mesh recorded_mesh(const MeshShape& shape, int64_t rank, const std::string& order) {
+std::vector<std::vector<int64_t>>
+ranks_of_stages(const MeshShape& shape, const std::string& order) {
+  std::vector<std::vector<int64_t>> stages(static_cast<size_t>(shape.pp));
+  for (const auto& line : mesh_groups(shape, MeshAxis::pp, order)) {
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      stages[stage].push_back(line[stage]);
+    }
+  }
+  for (auto& ranks : stages) {
+    std::ranges::sort(ranks);
+  }
+  return stages;
+}
+
+Mesh recorded_mesh(
+    const MeshShape& shape, int64_t rank, const std::string& order, StageTransfers& stages
+) {
   define_collectives();
-  return alone(
-      shape,
-      rank,
-      {.order = order,
-       .compute = [shape, order](const SilentCollective& asked
-                  ) { return record_collective(asked, shape, order); }}
-  );
+  auto replicas = ranks_of_stages(shape, order);
+  const auto own = std::ranges::find_if(replicas, [rank](const auto& ranks) {
+    return std::ranges::binary_search(ranks, rank);
+  });
+  const Recording recording{shape, order, std::move(*own), stages};
+  return alone(shape, rank, {.order = order, .compute = [recording](const SilentCollective& asked) {
+                               return record_collective(asked, recording);
+                             }});
 }
 
 } // namespace mh::program

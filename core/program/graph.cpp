@@ -4,13 +4,18 @@
 
 namespace mh::program {
 
-Graph with_needed_nodes(Graph graph, const std::vector<int64_t>& outputs) {
-  std::vector<bool> needed(graph.values.size());
+Graph with_needed_nodes(
+    Graph graph, const std::vector<int64_t>& outputs, const std::vector<int64_t>& given
+) {
+  std::vector<bool> needed(graph.values.size()), known(graph.values.size());
+  for (const int64_t value : given) {
+    known[static_cast<size_t>(value)] = true;
+  }
   for (const int64_t output : outputs) {
     needed[static_cast<size_t>(output)] = true;
   }
   const auto is_needed = [&](int64_t value) {
-    return value >= 0 && needed[static_cast<size_t>(value)];
+    return value >= 0 && needed[static_cast<size_t>(value)] && !known[static_cast<size_t>(value)];
   };
   std::vector<Node> kept; // the last first
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {

@@ -74,8 +74,10 @@ struct Graph {
   }
 };
 
-/// The graph with the nodes that `outputs` need, and no others.
-[[nodiscard]] Graph with_needed_nodes(Graph graph, const std::vector<int64_t>& outputs);
+/// The graph with the nodes that `outputs` need where `given` are known, and no others.
+[[nodiscard]] Graph with_needed_nodes(
+    Graph graph, const std::vector<int64_t>& outputs, const std::vector<int64_t>& given = {}
+);
 
 /// float32 for float64, int32 for int64; other types as they are.
 [[nodiscard]] at::ScalarType narrow(at::ScalarType dtype);

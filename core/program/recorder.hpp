@@ -48,6 +48,9 @@ public:
   /// is refused.
   void set_dropout(std::function<DropoutNumbers()> make) { make_dropout_ = std::move(make); }
 
+  /// Operators and constants so far.
+  [[nodiscard]] size_t nodes() const { return graph_.nodes.size(); }
+
   /// The graph that was recorded.
   [[nodiscard]] Graph graph() && { return std::move(graph_); }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace mh::program {
 
@@ -57,7 +58,7 @@ void compile_steps(
     );
   }
   const int64_t copies = mesh_shape(recipe, recipe.parallel.ranks()).dp;
-  std::set<std::string> texts;
+  std::set<std::pair<std::string, std::vector<int64_t>>> compiled_before;
   for (const int64_t samples : batch_sizes(recipe.batch)) {
     StepProgramOptions of_batch = options;
     of_batch.narrow = programs->narrow();
@@ -65,9 +66,11 @@ void compile_steps(
     of_batch.microbatches = samples / (recipe.batch.micro * copies);
     const StepProgram step = step_program(recipe, host, of_batch);
     const auto begin = std::chrono::steady_clock::now();
-    for (const Module& module : step.modules) {
-      if (texts.insert(module.text).second) { // other batches may have the same
-        (void)programs->compile(module.text, step.ranks);
+    for (const StageProgram& stage : step.stages) {
+      for (const Module& module : stage.modules) {
+        if (compiled_before.emplace(module.text, stage.ranks).second) { // other batches may have it
+          (void)programs->compile(module.text, stage.ranks);
+        }
       }
     }
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
@@ -81,6 +84,7 @@ Recipe one_rank(Recipe recipe) {
   parallel.expert = parallel.expert_tensor = parallel.virtual_stages = 1;
   parallel.data = int64_t{1};
   parallel.sequence = false;
+  parallel.pipeline_layout = Recipe::Parallel().pipeline_layout;
   parallel.zero = 0;
   return recipe;
 }

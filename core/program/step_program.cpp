@@ -1,5 +1,6 @@
 #include "core/program/step_program.hpp"
 
+#include "core/program/collectives.hpp"
 #include "core/program/dropout.hpp"
 #include "core/program/loops.hpp"
 #include "core/program/merge.hpp"
@@ -30,7 +31,7 @@ using at::Tensor;
 ///
 /// Throws:  mh::Error where it needs what other modules have computed
 Graph graph_of(const Graph& recorded, const RecordedModule& one) {
-  Graph graph = with_needed_nodes(recorded, one.outputs);
+  Graph graph = with_needed_nodes(recorded, one.outputs, one.inputs);
   const std::set<int64_t> given(one.inputs.begin(), one.inputs.end());
   std::set<int64_t> others(recorded.inputs.begin(), recorded.inputs.end());
   std::erase_if(others, [&](int64_t value) { return given.contains(value); });
@@ -94,21 +95,160 @@ void narrow_ports(std::vector<Port>& ret_ports) {
   }
 }
 
+/// One stage of all its ranks.
+StageProgram
+stage_program(const std::vector<RecordedRank>& ranks, const StepProgramOptions& options) {
+  const RecordedRank& first = ranks.front();
+  StageProgram stage{.turns = first.turns, .tensors = first.tensors, .carried = first.carried};
+  for (const RecordedRank& rank : ranks) {
+    stage.offsets.push_back(rank.offsets);
+  }
+  for (size_t i = 0; i < first.modules.size(); ++i) {
+    stage.modules.push_back(module_of(ranks, i, options));
+  }
+  if (options.narrow) {
+    for (Module& module : stage.modules) {
+      narrow_ports(module.inputs);
+      narrow_ports(module.outputs);
+    }
+    narrow_ports(stage.tensors);
+    narrow_ports(stage.carried);
+  }
+  return stage;
+}
+
+bool has_loops(const StageProgram& stage) {
+  return std::ranges::any_of(stage.modules, [](const Module& one) { return !one.loops.empty(); });
+}
+
+void add_new(std::vector<std::string>& ret_all, const std::vector<std::string>& more) {
+  for (const std::string& one : more) {
+    if (std::ranges::find(ret_all, one) == ret_all.end()) {
+      ret_all.push_back(one);
+    }
+  }
+}
+
 nlohmann::ordered_json port_json(const Port& port) {
-  return {
+  nlohmann::ordered_json json{
       {"name", port.name}, {"type", stablehlo::element_type(port.dtype)}, {"shape", port.sizes}};
+  if (port.from) {
+    json["from"] = {{"stage", port.from->stage}, {"output", port.from->name}};
+  }
+  return json;
+}
+
+nlohmann::ordered_json ports_json(const std::vector<Port>& ports) {
+  auto json = nlohmann::ordered_json::array();
+  for (const Port& port : ports) {
+    json.push_back(port_json(port));
+  }
+  return json;
+}
+
+nlohmann::ordered_json module_json(const Module& module, const std::string& file) {
+  nlohmann::ordered_json json{
+      {"file", file}, {"runs", module.per_microbatch ? "for each microbatch" : "once"}};
+  json["inputs"] = ports_json(module.inputs);
+  for (const auto& [input, output] : donated(module)) {
+    json["inputs"][input]["output"] = output;
+  }
+  json["outputs"] = ports_json(module.outputs);
+  return json;
+}
+
+/// A stage's tensors and modules.
+void add_stage(const StepProgram& program, size_t number, nlohmann::ordered_json& ret_json) {
+  const StageProgram& stage = program.stages[number];
+  ret_json["tensors"] = ports_json(stage.tensors);
+  ret_json["carried"] = ports_json(stage.carried);
+  ret_json["modules"] = nlohmann::ordered_json::array();
+  for (const Module& module : stage.modules) {
+    ret_json["modules"].push_back(module_json(module, program.file_of(number, module)));
+  }
+}
+
+/// "forward 3" of each turn, in order.
+nlohmann::ordered_json turns_json(const StageProgram& stage) {
+  auto json = nlohmann::ordered_json::array();
+  for (const ModuleTurn& turn : stage.turns) {
+    const Module& module = stage.modules[turn.module];
+    const std::string microbatch = " " + std::to_string(turn.microbatch);
+    json.push_back(module.name + (module.per_microbatch ? microbatch : ""));
+  }
+  return json;
 }
 
 } // namespace
 
-std::vector<Port> StepProgram::numbers() const {
-  std::vector<Port> numbers;
-  for (const Port& port : modules.back().outputs) {
-    if (port.name == "gradient_norm" || port.name.starts_with("loss.")) {
-      numbers.push_back(port);
+std::set<std::string> StageProgram::of_microbatches() const {
+  std::set<std::string> names;
+  for (const Module& module : modules) {
+    for (const auto* ports : {&module.inputs, &module.outputs}) {
+      for (const Port& port : *ports) {
+        if (module.per_microbatch && (port.from || ports == &module.outputs)) {
+          names.insert(port.name);
+        }
+      }
     }
   }
-  return numbers;
+  for (const Port& port : carried) {
+    names.erase(port.name);
+  }
+  return names;
+}
+
+std::vector<std::vector<std::string>> StageProgram::dropped_after(const std::set<std::string>& kept
+) const {
+  const std::set<std::string> of_one = of_microbatches();
+  std::set<std::string> of_step = kept; // read later, or going on
+  std::map<int64_t, std::set<std::string>> of_microbatch;
+  for (const auto* ports : {&tensors, &carried}) {
+    for (const Port& port : *ports) {
+      of_step.insert(port.name);
+    }
+  }
+  std::vector<std::vector<std::string>> dropped(turns.size());
+  for (size_t t = turns.size(); t-- > 0;) {
+    const Module& module = modules[turns[t].module];
+    for (const auto* ports : {&module.inputs, &module.outputs}) {
+      for (const Port& port : *ports) {
+        auto& names = of_one.contains(port.name) ? of_microbatch[turns[t].microbatch] : of_step;
+        if (names.insert(port.name).second) {
+          dropped[t].push_back(port.name);
+        }
+      }
+    }
+  }
+  return dropped;
+}
+
+std::vector<StepNumber> StepProgram::numbers() const {
+  std::vector<StepNumber> losses;
+  StepNumber norm;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    for (const Port& port : stages[stage].modules.back().outputs) {
+      const auto known =
+          std::ranges::find(losses, port.name, [](const StepNumber& one) { return one.port.name; });
+      if (known != losses.end()) {
+        known->stages.push_back(stage);
+      } else if (port.name.starts_with("loss.")) {
+        losses.push_back({port, {stage}});
+      } else if (port.name == "gradient_norm" && stage == 0) { // all have the same
+        norm = {port, {stage}};
+      }
+    }
+  }
+  std::ranges::stable_partition(losses, [this](const StepNumber& one) {
+    return std::ranges::find(main_losses, one.port.name.substr(5)) != main_losses.end();
+  });
+  losses.push_back(std::move(norm));
+  return losses;
+}
+
+std::string StepProgram::file_of(size_t stage, const Module& module) const {
+  const std::string prefix = stages.size() == 1 ? "" : "stage" + std::to_string(stage) + ".";
+  return prefix + module.name + ".mlir";
 }
 
 bool asks_for_scan(const Recipe& recipe) {
@@ -118,37 +258,24 @@ bool asks_for_scan(const Recipe& recipe) {
 
 StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options) {
   const MeshShape shape = mesh_shape(recipe, recipe.parallel.ranks());
-  if (shape.pp > 1) {
-    const std::string stages = "parallel." + recipe.parallel.word(MeshAxis::pp);
-    throw Error(
-        stages + " is " + std::to_string(shape.pp) + ", and a step of programs has one stage",
-        "set " + stages + " to 1"
-    );
-  }
-  std::vector<RecordedRank> ranks;
-  for (int64_t rank = 0; rank < shape.world(); ++rank) {
-    ranks.push_back(record_step(recipe, host, options, shape, rank));
-  }
-  StepProgram program = ranks.front().program;
-  program.ranks = shape.world();
-  for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    program.offsets.push_back(ranks[rank].program.offsets.front());
-    program.data.push_back(ranks[rank].program.data.front());
-  }
-  for (size_t i = 0; i < ranks.front().modules.size(); ++i) {
-    Module module = module_of(ranks, i, options);
-    if (options.narrow) {
-      narrow_ports(module.inputs);
-      narrow_ports(module.outputs);
+  StepProgram program;
+  program.data.resize(static_cast<size_t>(shape.world()));
+  for (const auto& numbers : ranks_of_stages(shape, recipe.parallel.order)) {
+    std::vector<RecordedRank> ranks;
+    for (const int64_t rank : numbers) {
+      RecordedRank& one = ranks.emplace_back(record_step(recipe, host, options, shape, rank));
+      program.data[static_cast<size_t>(rank)] = std::move(one.data);
     }
-    program.modules.push_back(std::move(module));
+    const RecordedRank& first = ranks.front();
+    program.microbatches = first.microbatches;
+    program.data_ranks = first.data_ranks;
+    add_new(program.counted, first.counted);
+    add_new(program.main_losses, first.main_losses);
+    StageProgram& stage = program.stages.emplace_back(stage_program(ranks, options));
+    stage.ranks = numbers;
   }
-  if (options.scan && std::ranges::all_of(program.modules, &std::string::empty, &Module::loops)) {
+  if (options.scan && std::ranges::none_of(program.stages, has_loops)) {
     TORCH_WARN("scan: no three layers that follow each other are alike, so that none are a loop");
-  }
-  if (options.narrow) {
-    narrow_ports(program.tensors);
-    narrow_ports(program.carried);
   }
   return program;
 }
@@ -201,34 +328,19 @@ microbatch_inputs(std::span<const Batch> microbatches, const StepProgram& progra
 
 std::string ports_json(const StepProgram& program) {
   nlohmann::ordered_json json;
-  json["ranks"] = program.ranks;
+  json["ranks"] = program.ranks();
   json["microbatches"] = program.microbatches;
   json["counted"] = program.counted;
-  for (const auto& [key, ports] :
-       {std::pair{"tensors", &program.tensors}, {"carried", &program.carried}}) {
-    json[key] = nlohmann::ordered_json::array();
-    for (const Port& port : *ports) {
-      json[key].push_back(port_json(port));
-    }
+  if (program.stages.size() == 1) {
+    add_stage(program, 0, json);
+    return json.dump(2) + "\n";
   }
-  json["modules"] = nlohmann::ordered_json::array();
-  for (const Module& module : program.modules) {
-    nlohmann::ordered_json one{
-        {"file", module.name + ".mlir"},
-        {"runs", module.per_microbatch ? "for each microbatch" : "once"}};
-    const auto pairs = donated(module);
-    for (const auto& [key, ports] :
-         {std::pair{"inputs", &module.inputs}, {"outputs", &module.outputs}}) {
-      one[key] = nlohmann::ordered_json::array();
-      for (size_t i = 0; i < ports->size(); ++i) {
-        auto port = port_json((*ports)[i]);
-        if (const auto pair = pairs.find(i); pair != pairs.end() && ports == &module.inputs) {
-          port["output"] = pair->second;
-        }
-        one[key].push_back(std::move(port));
-      }
-    }
-    json["modules"].push_back(std::move(one));
+  json["stages"] = nlohmann::ordered_json::array();
+  for (size_t number = 0; number < program.stages.size(); ++number) {
+    nlohmann::ordered_json stage{{"ranks", program.stages[number].ranks}};
+    add_stage(program, number, stage);
+    stage["turns"] = turns_json(program.stages[number]);
+    json["stages"].push_back(std::move(stage));
   }
   return json.dump(2) + "\n";
 }

@@ -1,8 +1,11 @@
 #include "core/program/step_recorder.hpp"
 
 #include "core/program/collectives.hpp"
+#include "core/program/cut.hpp"
 #include "core/program/dropout.hpp"
+#include "core/program/module_recorder.hpp"
 #include "core/program/recorder.hpp"
+#include "core/program/stage_transfers.hpp"
 #include "core/session/session.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
@@ -20,6 +23,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 namespace mh::program {
@@ -42,6 +47,14 @@ const std::string& name_of(const Parameter& parameter) {
   return parameter.pieces.front().name;
 }
 
+int64_t stage_of(const MeshShape& shape, const std::string& order, int64_t rank) {
+  const auto stages = ranks_of_stages(shape, order);
+  const auto own = std::ranges::find_if(stages, [rank](const auto& ranks) {
+    return std::ranges::binary_search(ranks, rank);
+  });
+  return own - stages.begin();
+}
+
 class StepRecorder {
 public:
   StepRecorder(
@@ -51,7 +64,9 @@ public:
       const MeshShape& shape,
       int64_t rank
   )
-      : mesh_(recorded_mesh(shape, rank, recipe.parallel.order)) {
+      : modules_(recorder_)
+      , transfers_(modules_, stage_of(shape, recipe.parallel.order, rank), shape.pp)
+      , mesh_(recorded_mesh(shape, rank, recipe.parallel.order, transfers_)) {
     // Data-parallel ranks keep ranges of rows, whichever the stage of ZeRO: a program has all that
     // it gathers, and the compiler says how long.
     const WeightOptions::Rows rows =
@@ -75,8 +90,8 @@ public:
     weights_ = std::make_unique<Weights>(*session_->gradients, *session_->optimizer, weights);
     layout_ = session_->layout();
     layout_.microbatches = options.microbatches.value_or(layout_.microbatches);
-    program_.microbatches = layout_.microbatches;
-    if (mesh_.world() > 1) {
+    made_.microbatches = layout_.microbatches;
+    if (mesh_.world() > shape.pp) {
       rank_ = recorder_.input({}, at::kInt);
     }
   }
@@ -84,18 +99,32 @@ public:
   RecordedRank run() && {
     note_rows();
     open();
-    pass();
+    const size_t opened = modules_.all().size();
+    if (stages() > 1) {
+      stage_passes();
+    } else {
+      pass();
+    }
+    const size_t passed = modules_.all().size();
     close();
-    RecordedRank made{std::move(program_), {}, std::move(modules_)};
+    note_turns(opened, passed);
     if (rank_.defined()) {
-      made.rank = recorder_.value_of(rank_);
-      for (RecordedModule& one : made.modules) {
+      made_.rank = recorder_.value_of(rank_);
+    }
+    made_.modules = std::move(modules_.all());
+    made_.graph = std::move(recorder_).graph();
+    if (stages() > 1) {
+      const std::span<RecordedModule> all(made_.modules);
+      cut(made_.graph, all.subspan(opened, passed - opened));
+      cut(made_.graph, all.subspan(passed));
+    }
+    if (made_.rank >= 0) {
+      for (RecordedModule& one : made_.modules) {
         one.module.inputs.push_back({"rank", at::kInt, {}});
-        one.inputs.push_back(made.rank);
+        one.inputs.push_back(made_.rank);
       }
     }
-    made.graph = std::move(recorder_).graph();
-    return made;
+    return std::move(made_);
   }
 
 private:
@@ -137,21 +166,11 @@ private:
     }
   }
 
-  void begin(const std::string& name, bool per_microbatch = false) {
-    modules_.push_back({.module = {.name = name, .per_microbatch = per_microbatch}});
-  }
+  [[nodiscard]] int64_t stages() const { return mesh_.size(MeshAxis::pp); }
 
-  Tensor input(const std::string& name, const Tensor& like) {
-    const Tensor made = recorder_.input(like.sizes(), like.scalar_type());
-    modules_.back().module.inputs.push_back({name, like.scalar_type(), like.sizes().vec()});
-    modules_.back().inputs.push_back(recorder_.value_of(made));
-    return made;
-  }
+  Tensor input(const std::string& name, const Tensor& like) { return modules_.input(name, like); }
 
-  void output(const std::string& name, const Tensor& value) {
-    modules_.back().module.outputs.push_back({name, value.scalar_type(), value.sizes().vec()});
-    modules_.back().outputs.push_back(recorder_.value_of(value));
-  }
+  void output(const std::string& name, const Tensor& value) { modules_.output(name, value); }
 
   /// The tensors of a checkpoint as inputs, which weights and states become.
   std::vector<Tensor> take_tensors() {
@@ -180,12 +199,11 @@ private:
   std::deque<Parameter>& parameters() { return session_->model->parameters().all(); }
 
   void open() {
-    begin("open");
+    modules_.begin("open");
     (void)take_tensors();
-    program_.tensors = modules_.back().module.inputs;
-    auto& offsets = program_.offsets.emplace_back();
+    made_.tensors = modules_.last().inputs;
     for (const Weights::Stored& stored : weights_->stored()) {
-      offsets.push_back(stored.piece->offset);
+      made_.offsets.push_back(stored.piece->offset);
     }
     weights_->publish();
     gather_rows();
@@ -194,8 +212,8 @@ private:
         output("parameter." + name_of(parameter), parameter.value.detach());
       }
     }
-    if (modules_.back().module.outputs.empty()) {
-      modules_.pop_back();
+    if (modules_.last().outputs.empty()) {
+      modules_.all().pop_back();
     }
   }
 
@@ -214,7 +232,63 @@ private:
   }
 
   void pass() {
-    begin("pass", /*per_microbatch=*/true);
+    modules_.begin("pass", /*per_microbatch=*/true);
+    begin_passes();
+    take_gradients();
+    const LossSums sums = run_last(session_->passes());
+    give_gradients();
+    made_.carried = modules_.last().outputs;
+    give_loss_sums(sums);
+    made_.carried.push_back({kFailed, at::kBool, {}});
+  }
+
+  /// The passes of a stage of several. Gradients belong to the module that adds to them.
+  void stage_passes() {
+    const std::vector<Instruction> list = instructions(0);
+    const auto first = std::ranges::find_if(list, [](const auto& one) { return is_pass(one.op); });
+    begin_pass(*first);
+    for (const Parameter& parameter : parameters()) {
+      const Tensor& sum = parameter.main_grad;
+      if (sum.defined()) {
+        made_.carried.push_back({gradient_name(parameter), sum.scalar_type(), sum.sizes().vec()});
+      }
+    }
+    begin_passes();
+    Passes passes = session_->passes();
+    bool begun = false;
+    passes.before = [&](const Instruction* one) {
+      if (one == nullptr || (is_pass(one->op) && begun)) {
+        give_changed_gradients();
+      }
+      if (one == nullptr) {
+        return;
+      }
+      if (is_pass(one->op)) {
+        if (std::exchange(begun, true)) {
+          begin_pass(*one);
+        }
+        note_gradients();
+      }
+      transfers_.pass(session_->pipeline->args(), *one);
+    };
+    give_loss_sums(run_last(passes));
+    transfers_.stop();
+    made_.carried.push_back({kFailed, at::kBool, {}});
+  }
+
+  void begin_pass(const Instruction& one) {
+    modules_.begin(pass_name(one), /*per_microbatch=*/true);
+  }
+
+  /// "forward"; with virtual stages "forward.1".
+  [[nodiscard]] std::string pass_name(const Instruction& one) const {
+    const bool several = session_->recipe.parallel.virtual_stages > 1;
+    return std::string(op_name(one.op)) + (several ? "." + std::to_string(one.chunk) : "");
+  }
+
+  /// Inputs of passes, and the microbatch before the one that is recorded, where there are several:
+  /// it may leave that one nothing.
+  void begin_passes() {
     take_parameters();
     recorder_.set_dropout([this] {
       const Tensor word = scalar_of(at::kInt);
@@ -224,27 +298,31 @@ private:
           input("dropout.sample", word)};
     });
     session_->gradients->begin(layout_.microbatches);
-    // The module is the second microbatch where there are several: the first may leave it nothing.
-    const bool several = layout_.microbatches > 1;
-    if (several) {
-      (void)run_microbatch(0, [this](const std::string&, const Tensor& array) {
-        return recorder_.input(array.sizes(), array.scalar_type());
+    if (layout_.microbatches > 1) {
+      (void)run_microbatch(session_->passes(), 0, [this](const std::string&, const Tensor& array) {
+        return modules_.nobodys(array);
       });
     }
-    take_gradients();
-    const LossSums sums =
-        run_microbatch(several ? 1 : 0, [this](const std::string& name, const Tensor& array) {
+  }
+
+  LossSums run_last(const Passes& passes) {
+    return run_microbatch(
+        passes,
+        layout_.microbatches > 1 ? 1 : 0,
+        [this](const std::string& name, const Tensor& array) {
           return input("microbatch." + name, array);
-        });
-    give_gradients();
+        }
+    );
+  }
+
+  void give_loss_sums(const LossSums& sums) {
     losses_ = sums.means();
     const std::vector<Tensor> own = sums.own();
     for (size_t i = 0; i < own.size(); ++i) {
       const std::string name = "loss_sum." + losses_[i].name;
       output(name, input(name, own[i]) + own[i]);
+      made_.carried.push_back(modules_.last().outputs.back());
     }
-    program_.carried = modules_.back().module.outputs;
-    program_.carried.push_back({kFailed, at::kBool, {}});
   }
 
   /// The parameters, and what else a pass reads of a checkpoint, as inputs.
@@ -262,7 +340,7 @@ private:
   /// Forward and backward pass of one microbatch, whose arrays `as_input` makes of those of others.
   /// It has the same shapes whatever is in them.
   template <class AsInput>
-  LossSums run_microbatch(int32_t number, const AsInput& as_input) {
+  LossSums run_microbatch(const Passes& passes, int32_t number, const AsInput& as_input) {
     BatchLayout one = layout_;
     one.microbatches = 1;
     Batch batch = std::move(load_batches(*session_->corpus, Split::train, 0, one).front());
@@ -272,9 +350,54 @@ private:
     }
     const std::vector<Batch> all(static_cast<size_t>(layout_.microbatches), batch);
     const at::AutoGradMode with_grad(true);
-    const std::vector<Instruction> instructions{
-        {Instruction::Op::forward, 0, number}, {Instruction::Op::backward, 0, number}};
-    return execute(session_->passes(), all, instructions, {.seed = 0, .dropout = true});
+    return execute(passes, all, instructions(number), {.seed = 0, .dropout = true});
+  }
+
+  /// The instructions of this stage for one microbatch, as the schedule has them for its first.
+  [[nodiscard]] std::vector<Instruction> instructions(int32_t microbatch) const {
+    if (stages() == 1) {
+      return {
+          {Instruction::Op::forward, 0, microbatch}, {Instruction::Op::backward, 0, microbatch}};
+    }
+    std::vector<Instruction> of_one;
+    for (Instruction one : all_instructions()) {
+      if (one.microbatch == 0) {
+        one.microbatch = microbatch;
+        of_one.push_back(one);
+      }
+    }
+    return of_one;
+  }
+
+  [[nodiscard]] const std::vector<Instruction>& all_instructions() const {
+    const auto stage = static_cast<size_t>(mesh_.coordinate(MeshAxis::pp));
+    return session_->pipeline->training(layout_.microbatches)[stage];
+  }
+
+  /// Notes when modules run: passes as the schedule says.
+  void note_turns(size_t opened, size_t passed) {
+    const auto& all = modules_.all();
+    for (size_t m = 0; m < opened; ++m) {
+      made_.turns.push_back({m});
+    }
+    if (stages() == 1) {
+      for (int64_t microbatch = 0; microbatch < layout_.microbatches; ++microbatch) {
+        made_.turns.push_back({opened, microbatch});
+      }
+    } else {
+      std::map<std::string, size_t> numbers;
+      for (size_t m = opened; m < passed; ++m) {
+        numbers[all[m].module.name] = m;
+      }
+      for (const Instruction& one : all_instructions()) {
+        if (is_pass(one.op)) {
+          made_.turns.push_back({numbers.at(pass_name(one)), one.microbatch});
+        }
+      }
+    }
+    for (size_t m = passed; m < all.size(); ++m) {
+      made_.turns.push_back({m});
+    }
   }
 
   /// Notes the rows of each array that this rank sees.
@@ -290,8 +413,8 @@ private:
         data.rows[name] = own;
       }
     }
-    program_.data = {std::move(data)};
-    program_.data_ranks = layout_.data_ranks;
+    made_.data = std::move(data);
+    made_.data_ranks = layout_.data_ranks;
   }
 
   static std::string gradient_name(const Parameter& parameter) {
@@ -317,8 +440,32 @@ private:
     }
   }
 
+  /// The gradients as inputs of a pass, and what they are before it. A fused loss adds its weights'
+  /// in the forward pass.
+  void note_gradients() {
+    before_.clear();
+    take_gradients();
+    for (const Parameter& parameter : parameters()) {
+      if (parameter.main_grad.defined()) {
+        before_[&parameter] = recorder_.value_of(parameter.main_grad.detach());
+      }
+    }
+  }
+
+  void give_changed_gradients() {
+    for (const auto& parameter : parameters()) {
+      const auto before = before_.find(&parameter);
+      if (before != before_.end() &&
+          recorder_.value_of(parameter.main_grad.detach()) != before->second) {
+        output(gradient_name(parameter), parameter.main_grad.detach());
+      }
+    }
+  }
+
   void close() {
-    begin("close");
+    const bool several = stages() > 1;
+    modules_.begin(several ? "reduce" : "close");
+    transfers_.end_of_step("reduce");
     const at::NoGradGuard no_grad;
     const std::vector<Tensor> before = take_tensors();
     take_gradients();
@@ -330,6 +477,12 @@ private:
     Update update = take_numbers();
 
     session_->gradients->finish();
+    if (several) { // the sums take over the gradients' memory
+      give_gradients();
+      modules_.begin("norm");
+      take_gradients();
+      transfers_.end_of_step("agree");
+    }
     const Tensor norm = session_->gradients->squared_norm().sqrt();
     Tensor finite = at::isfinite(norm).logical_and(failed.logical_not());
     std::vector<LossSums::Mean> losses = losses_;
@@ -338,6 +491,10 @@ private:
       mesh_.group(MeshAxis::dp).all_reduce(losses[i].value);
       mesh_.group(MeshAxis::cp).all_reduce(losses[i].value);
       finite = finite.logical_and(at::isfinite(losses[i].value));
+    }
+    if (several) {
+      transfers_.end_of_step("close");
+      finite = transfers_.sum(finite.logical_not().to(at::kFloat)).eq(0);
     }
     update.gradient_scale = Number(clip_factor_of(norm, session_->recipe.optimizer.clip_grad));
     weights_->update(*session_->optimizer, update);
@@ -372,8 +529,10 @@ private:
     const auto others = std::stable_partition(losses.begin(), losses.end(), [](const auto& one) {
       return !one.over.empty(); // those over items of the data come first, as on the host
     });
-    program_.main_losses = static_cast<size_t>(others - losses.begin());
-    auto& counted = program_.counted;
+    for (auto one = losses.begin(); one != others; ++one) {
+      made_.main_losses.push_back(one->name);
+    }
+    auto& counted = made_.counted;
     for (const auto& [name, over, mean] : losses) {
       if (!over.empty() && std::ranges::find(counted, over) == counted.end()) {
         counted.push_back(over);
@@ -382,14 +541,16 @@ private:
     }
   }
 
-  Mesh mesh_;
   GraphRecorder recorder_; // before all that makes tensors
+  ModuleRecorder modules_;
+  RecordedTransfers transfers_;
+  Mesh mesh_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Weights> weights_;
   BatchLayout layout_;
-  StepProgram program_;
-  std::vector<RecordedModule> modules_;
-  std::vector<LossSums::Mean> losses_; // names, and what they are counted over
+  RecordedRank made_;
+  std::vector<LossSums::Mean> losses_;         // names, and what they are counted over
+  std::map<const Parameter*, int64_t> before_; // gradients as a pass took them
   Tensor rank_;
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The modules of three tiny recipes are what they were, in each process: operations that they are made of, and their text by
+"""The modules of four tiny recipes are what they were, in each process: operations that they are made of, and their text by
 its hash. Nothing of XLA is needed.
 
 usage: modules.py [--update]: writes modules.txt
@@ -21,6 +21,7 @@ RECIPES = {
     "llama": ["model.use=llama", "precision=bf16", "recompute.use=full", "parallel.tensor=2", "parallel.sequence=true"],
     "narrow moe": ["model.use=moe", "model.experts=4", "model.expert_hidden=8", "model.capacity_factor=1.5", "model.capacity_drop=probability",
             "model.capacity_pad=true", "parallel.data=2", "parallel.zero=1"],
+    "stages": ["model.use=gpt", "model.layers=2", "parallel.pipeline=2"],
 }
 KEPT = pathlib.Path(__file__).parent / "modules.txt"
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-modules-"))

@@ -2,16 +2,17 @@
 // and optimizer state after three of them.
 
 #include "core/program/step_program.hpp"
+#include "core/program/step_run.hpp"
 #include "core/session/session.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
+#include "megahost/program_device.hpp"
 #include "tests/dist/small_recipe.hpp"
 #include "xla_cpu.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -22,8 +23,11 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <numeric>
+#include <set>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -65,79 +69,148 @@ piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int
   return whole.contiguous();
 }
 
+/// XLA's CPU plugin as a device of programs.
+class XlaCpuDevice : public ProgramDevice {
+public:
+  struct Held : Buffer {
+    explicit Held(pjrt::PjrtBuffer of_plugin)
+        : buffer(std::move(of_plugin)) {}
+
+    void copy_to(const Tensor& host) const override { buffer.copy_to(host); }
+
+    pjrt::PjrtBuffer buffer;
+  };
+
+  struct Compiled : Program {
+    explicit Compiled(std::unique_ptr<pjrt::Executable> of_plugin)
+        : executable(std::move(of_plugin)) {}
+
+    std::vector<std::vector<std::unique_ptr<Buffer>>>
+    run(const std::vector<std::vector<const Buffer*>>& arguments) override {
+      std::vector<std::vector<const pjrt::PjrtBuffer*>> given;
+      for (const auto& of_rank : arguments) {
+        auto& own = given.emplace_back();
+        for (const Buffer* one : of_rank) {
+          own.push_back(&static_cast<const Held&>(*one).buffer);
+        }
+      }
+      std::vector<std::vector<std::unique_ptr<Buffer>>> results;
+      for (auto& of_rank : executable->run(given)) {
+        auto& own = results.emplace_back();
+        for (auto& one : of_rank) {
+          own.push_back(std::make_unique<Held>(std::move(one)));
+        }
+      }
+      return results;
+    }
+
+    std::unique_ptr<pjrt::Executable> executable;
+  };
+
+  std::string summary() const override { return "XLA's CPU plugin"; }
+
+  double peak_flops(at::ScalarType) const override { return 0; }
+
+  int64_t memory() const override { return 0; }
+
+  int64_t count() const override { return static_cast<int64_t>(xla_cpu()->devices()); }
+
+  std::unique_ptr<Buffer> upload(const Tensor& host, int64_t device) const override {
+    return std::make_unique<Held>(xla_cpu()->upload(host, static_cast<size_t>(device)));
+  }
+
+  std::unique_ptr<Buffer> copy(const Buffer& tensor, int64_t device) const override {
+    const auto& own = static_cast<const Held&>(tensor).buffer;
+    return std::make_unique<Held>(xla_cpu()->copy(own, static_cast<size_t>(device)));
+  }
+
+  std::unique_ptr<Program>
+  compile(const std::string& module, const std::vector<int64_t>& devices) const override {
+    return std::make_unique<Compiled>(
+        xla_cpu()->compile(module, std::vector<size_t>(devices.begin(), devices.end()))
+    );
+  }
+};
+
 /// A step's modules on XLA's CPU plugin, with each rank's tensors by their names.
 class ProgramRun {
 public:
-  /// Modules by their texts, for runs of one test.
-  using Executables = std::map<std::string, std::unique_ptr<pjrt::Executable>>;
+  /// Modules by their texts and devices, for runs of one test.
+  using Executables = std::
+      map<std::pair<std::string, std::vector<int64_t>>, std::unique_ptr<ProgramDevice::Program>>;
 
   ProgramRun(const program::StepProgram& step, Executables& compiled)
-      : step_(step)
-      , tensors_(static_cast<size_t>(step.ranks)) {
-    std::vector<size_t> devices(tensors_.size());
-    std::iota(devices.begin(), devices.end(), 0);
-    for (const auto& module : step.modules) {
-      auto& executable = compiled[module.text];
-      if (executable == nullptr) {
-        executable = xla_cpu()->compile(module.text, devices);
+      : compiled_(step)
+      , held_(static_cast<size_t>(step.ranks())) {
+    for (size_t s = 0; s < step.stages.size(); ++s) {
+      const auto& stage = step.stages[s];
+      for (const auto& module : stage.modules) {
+        auto& executable = compiled[{module.text, stage.ranks}];
+        if (executable == nullptr) {
+          executable = device_.compile(module.text, stage.ranks);
+        }
+        compiled_.stages[s].programs.push_back(executable.get());
       }
-      executables_.push_back(executable.get());
-    }
-    for (size_t rank = 0; rank < tensors_.size(); ++rank) {
-      for (const auto& port : step.carried) {
-        put(rank, port, at::zeros(port.sizes, port.dtype));
+      for (const int64_t rank : stage.ranks) {
+        for (const auto& port : stage.carried) {
+          put(rank, port, at::zeros(port.sizes, port.dtype));
+        }
       }
     }
   }
 
-  void put(size_t rank, const program::Port& port, const Tensor& value) {
-    tensors_[rank].insert_or_assign(port.name, xla_cpu()->upload(value.to(port.dtype), rank));
+  void put(int64_t rank, const program::Port& port, const Tensor& value) {
+    held_[static_cast<size_t>(rank)][port.name] = device_.upload(value.to(port.dtype), rank);
   }
 
-  Tensor get(size_t rank, const program::Port& port) const {
+  Tensor get(int64_t rank, const program::Port& port) const {
     const Tensor value = at::empty(port.sizes, port.dtype);
-    tensors_[rank].at(port.name).copy_to(value);
+    held_[static_cast<size_t>(rank)].at(port.name)->copy_to(value);
     return value;
   }
 
-  double number(const program::Port& port) const {
-    return get(0, port).to(at::kDouble).item<double>();
+  double number(const program::StepNumber& number) const {
+    double sum = 0;
+    for (const size_t stage : number.stages) {
+      const int64_t rank = compiled_.step.stages[stage].ranks.front();
+      sum += get(rank, number.port).to(at::kDouble).item<double>();
+    }
+    return sum;
   }
 
   void step(std::span<const Batch> batches, const StepOptions& options, double decay) {
-    for (size_t i = 0; i < executables_.size(); ++i) {
-      const auto& module = step_.modules[i];
-      const int64_t times = module.per_microbatch ? step_.microbatches : 1;
-      for (int64_t m = 0; m < times; ++m) {
-        std::vector<std::vector<const pjrt::PjrtBuffer*>> arguments(tensors_.size());
-        for (size_t rank = 0; rank < tensors_.size(); ++rank) {
-          const auto number = static_cast<int64_t>(rank);
-          auto values =
-              program::microbatch_inputs(batches, step_, number).at(static_cast<size_t>(m));
-          values.merge(program::step_numbers(options, decay));
-          values["rank"] = at::scalar_tensor(number, at::kInt);
-          for (const auto& port : module.inputs) {
-            if (const auto value = values.find(port.name); value != values.end()) {
-              put(rank, port, value->second);
-            }
-            arguments[rank].push_back(&tensors_[rank].at(port.name));
-          }
-        }
-        auto results = executables_[i]->run(arguments);
-        for (size_t rank = 0; rank < tensors_.size(); ++rank) {
-          for (size_t k = 0; k < module.outputs.size(); ++k) {
-            tensors_[rank].insert_or_assign(module.outputs[k].name, std::move(results[rank][k]));
-          }
-        }
+    const auto data = program::step_data(device_, compiled_.step, batches, options, decay);
+    program::StepRun(device_, compiled_, data, held_).run();
+  }
+
+  /// Names of all tensors that a rank holds between steps.
+  std::set<std::string> names(int64_t rank) const {
+    std::set<std::string> names;
+    for (const auto& [name, buffer] : held_[static_cast<size_t>(rank)]) {
+      names.insert(name);
+    }
+    return names;
+  }
+
+  int64_t memory() const { return compiled_.memory(); }
+
+private:
+  XlaCpuDevice device_;
+  program::CompiledStep compiled_;
+  std::vector<program::BuffersByName> held_;
+};
+
+/// Calls `f` with each tensor of a checkpoint that a rank holds, its rank and its offset.
+template <class F>
+void for_each_tensor(const program::StepProgram& step, const F& f) {
+  for (const auto& stage : step.stages) {
+    for (size_t replica = 0; replica < stage.ranks.size(); ++replica) {
+      for (size_t i = 0; i < stage.tensors.size(); ++i) {
+        f(stage.ranks[replica], stage.tensors[i], stage.offsets[replica][i]);
       }
     }
   }
-
-private:
-  const program::StepProgram& step_;
-  std::vector<pjrt::Executable*> executables_;
-  std::vector<std::map<std::string, pjrt::PjrtBuffer>> tensors_;
-};
+}
 
 /// The largest difference after three steps under a layout from one rank on LibTorch's CPU: of losses,
 /// norms and all tensors.
@@ -153,23 +226,19 @@ double difference(const Settings& settings, const std::string& layout, bool scan
   }
   ProgramRun::Executables compiled;
   ProgramRun run(step, compiled);
-  const auto ranks = static_cast<size_t>(step.ranks);
-  std::vector<std::vector<Tensor>> first(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < step.tensors.size(); ++i) {
-      const auto& port = step.tensors[i];
-      first[rank].push_back(piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes).clone()
-      );
-      run.put(rank, port, first[rank].back());
-    }
-  }
+  std::map<std::pair<int64_t, std::string>, Tensor> first;
+  for_each_tensor(step, [&](int64_t rank, const program::Port& port, const auto& offset) {
+    const Tensor own = piece_of(whole.at(port.name), offset, port.sizes).clone();
+    first[{rank, port.name}] = own;
+    run.put(rank, port, own);
+  });
   double worst = 0, moved = 0;
   for (int64_t number = 1; number <= 3; ++number) {
     const auto of_one = real.session->layout();
     const int64_t samples = (number - 1) * of_one.global();
     auto batches = load_batches(*real.session->corpus, Split::train, samples, of_one);
     for (size_t m = 0; m < batches.size(); ++m) { // half of all tokens count, others on each rank
-      const int64_t quarters = batches.size() == 1 ? 2 : m == 0 ? 3 : 1;
+      const int64_t quarters = batches.size() == 1 ? 2 : m % 2 == 0 ? 3 : 1;
       batches[m].arrays.at("loss_mask").narrow(0, 0, of_one.seq * quarters / 4).zero_();
     }
     const double lr = 1e-2 / static_cast<double>(number), decay = 0.1;
@@ -193,34 +262,24 @@ double difference(const Settings& settings, const std::string& layout, bool scan
         worst, std::abs(run.number(numbers.back()) - wanted.gradient_norm) / wanted.gradient_norm
     );
   }
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < step.tensors.size(); ++i) {
-      const auto& port = step.tensors[i];
-      const Tensor wanted = piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes);
-      const Tensor got = run.get(rank, port);
-      moved = std::max(moved, (wanted - first[rank][i]).abs().max().item<double>());
-      worst = std::max(worst, (got - wanted).abs().max().item<double>());
-    }
-  }
+  for_each_tensor(step, [&](int64_t rank, const program::Port& port, const auto& offset) {
+    const Tensor wanted = piece_of(whole.at(port.name), offset, port.sizes);
+    const Tensor got = run.get(rank, port);
+    moved = std::max(moved, (wanted - first.at({rank, port.name})).abs().max().item<double>());
+    worst = std::max(worst, (got - wanted).abs().max().item<double>());
+  });
   CHECK(moved > 1e-4);
   std::string sizes;
-  for (const auto& module : step.modules) {
-    sizes += module.name + " " + std::to_string(module.operators) + " operators, ";
-    if (scan && module.per_microbatch) { // forward and backward
-      sizes += "of it loops of " + module.loops + ", ";
-      CHECK(std::ranges::count(module.loops, 'x') >= 2);
+  for (const auto& stage : step.stages) {
+    for (const auto& module : stage.modules) {
+      sizes += module.name + " " + std::to_string(module.operators) + " operators, ";
+      if (scan && module.per_microbatch) { // forward and backward
+        sizes += "of it loops of " + module.loops + ", ";
+        CHECK(std::ranges::count(module.loops, 'x') >= 2);
+      }
     }
   }
-  MESSAGE(
-      settings.front(),
-      " ",
-      layout,
-      ": ",
-      sizes,
-      step.tensors.size(),
-      " tensors, difference ",
-      worst
-  );
+  MESSAGE(settings.front(), " ", layout, ": ", sizes, "difference ", worst);
   return worst;
 }
 
@@ -292,6 +351,19 @@ TEST_CASE("dropout's masks, and weights and state sharded over data-parallel ran
   check_step({"model.use=gpt", "model.vocab=256", "model.dropout=0.3"}, "data=2,tensor=2,zero=1");
 }
 
+TEST_CASE("stages of a pipeline, next to other axes") {
+  const Settings tied{"model.use=gpt", "model.vocab=256", "batch.global=8", "model.dropout=0.2"},
+      untied{"model.use=llama", "model.vocab=256", "batch.global=8"};
+  check_step(untied, "pipeline=2");
+  check_step(tied, "pipeline=2");
+  check_step(tied, "pipeline=2,tensor=2,sequence=true");
+  check_step(untied, "pipeline=2,data=2,zero=1");
+}
+
+TEST_CASE("four stages") {
+  check_step({"model.use=gpt", "model.layers=4", "batch.global=12"}, "pipeline=4");
+}
+
 TEST_CASE("context parallel") {
   check_step({"model.use=llama"}, "context=2,context_method=all_gather");
   check_step({"model.use=llama"}, "context=2,context_method=all_to_all");
@@ -317,26 +389,25 @@ std::vector<Tensor> after_step(
     const program::StepProgram& step, const Trained& real, ProgramRun::Executables& compiled
 ) {
   ProgramRun run(step, compiled);
-  const auto ranks = static_cast<size_t>(step.ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < step.tensors.size(); ++i) {
-      const auto& port = step.tensors[i];
-      const auto whole =
-          std::ranges::find(real.weights->stored(), port.name, &Weights::Stored::name);
-      const Tensor apart = at::linspace(0, 0.1, whole->data.numel(), whole->data.options());
-      const Tensor start = whole->data.detach() + apart.view_as(whole->data);
-      run.put(rank, port, piece_of(start, step.offsets[rank][i], port.sizes));
-    }
+  std::map<std::string, Tensor> whole; // no two rows alike
+  for (const auto& stored : real.weights->stored()) {
+    const Tensor apart = at::linspace(0, 0.1, stored.data.numel(), stored.data.options());
+    whole[stored.name] = stored.data.detach() + apart.view_as(stored.data);
   }
+  for_each_tensor(step, [&](int64_t rank, const program::Port& port, const auto& offset) {
+    run.put(rank, port, piece_of(whole.at(port.name), offset, port.sizes));
+  });
   const auto batches = load_batches(*real.session->corpus, Split::train, 0, real.session->layout());
   run.step(batches, {.clip = 1.0, .update = {.step = 1, .lr = 1e-2}}, 0.1);
   std::vector<Tensor> left;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (const auto& port : step.tensors) {
-      left.push_back(run.get(rank, port));
-    }
-    for (const auto& port : step.numbers()) {
-      left.push_back(run.get(rank, port));
+  for_each_tensor(step, [&](int64_t rank, const program::Port& port, const auto&) {
+    left.push_back(run.get(rank, port));
+  });
+  for (const auto& number : step.numbers()) {
+    for (const size_t stage : number.stages) {
+      for (const int64_t rank : step.stages[stage].ranks) {
+        left.push_back(run.get(rank, number.port));
+      }
     }
   }
   return left;
@@ -357,14 +428,15 @@ void check_collectives(const Settings& settings, const std::string& layout) {
   const auto whole = after_step(step, real, compiled);
   const std::string groups = "dense<[[0, 1]]> : tensor<1x2xi64>";
   int64_t collectives = 0;
-  for (size_t m = 0; m < step.modules.size(); ++m) {
-    const std::string& text = step.modules[m].text;
+  const auto& modules = step.stages.front().modules;
+  for (size_t m = 0; m < modules.size(); ++m) {
+    const std::string& text = modules[m].text;
     for (size_t at = text.find(groups); at != std::string::npos; at = text.find(groups, at + 1)) {
       const size_t line = text.rfind('\n', at) + 1;
       const std::string operation = text.substr(line, text.find("<{", line) - line);
       const bool sums = operation.find("stablehlo.all_reduce") != std::string::npos;
       auto changed = step;
-      changed.modules[m].text.replace(
+      changed.stages.front().modules[m].text.replace(
           at,
           groups.size(),
           sums ? "dense<[[0], [1]]> : tensor<2x1xi64>" : "dense<[[1, 0]]> : tensor<1x2xi64>"
@@ -375,7 +447,7 @@ void check_collectives(const Settings& settings, const std::string& layout) {
         const double difference = (left[i] - whole[i]).abs().max().item<double>();
         worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
       }
-      CAPTURE(step.modules[m].name);
+      CAPTURE(modules[m].name);
       CAPTURE(operation);
       CHECK(worst > 1e-9);
       ++collectives;
@@ -400,7 +472,10 @@ TEST_CASE("what cannot be a program is refused in words") {
     return std::string("not refused");
   };
   CHECK(refused(small_mixture()).find("set model.capacity_factor") != std::string::npos);
-  CHECK(refused({"model.use=gpt"}, "pipeline=2").find("parallel.pipeline is 2") == 0);
+  CHECK(
+      refused({"model.use=gpt"}, "pipeline=4").find("does not fit the model's 2 layers") !=
+      std::string::npos
+  );
   CHECK(
       refused({"model.use=gpt", "optimizer.use=soap"}).find("reads its numbers on the host") !=
       std::string::npos
@@ -414,19 +489,20 @@ TEST_CASE("what cannot be a program is refused in words") {
 TEST_CASE("the text is the same each time, and no longer for more microbatches") {
   const Recipe recipe = small_recipe(with({"model.use=llama"}), "");
   const auto step = program::step_program(recipe, small_host());
-  REQUIRE(step.modules.size() == 3);
+  const auto& modules = step.stages.front().modules;
+  REQUIRE(modules.size() == 3);
   const auto again = program::step_program(recipe, small_host());
   const auto more = program::step_program(recipe, small_host(), {.microbatches = 32});
   for (size_t i = 0; i < 3; ++i) {
-    CHECK(step.modules[i].text == again.modules[i].text);
-    CHECK(step.modules[i].operators == more.modules[i].operators);
+    CHECK(modules[i].text == again.stages.front().modules[i].text);
+    CHECK(modules[i].operators == more.stages.front().modules[i].operators);
   }
-  const auto& close = step.modules.back();
+  const auto& close = modules.back();
   CHECK(close.inputs.front().name == close.outputs.front().name);
   CHECK(close.inputs.back().name == "optimizer.step");
   CHECK(close.outputs.back().name == "gradient_norm");
   CHECK(close.text.find("f64") != std::string::npos); // the numbers of the update
-  CHECK(close.text == more.modules.back().text);
+  CHECK(close.text == more.stages.front().modules.back().text);
 }
 
 TEST_CASE("after a step that failed nothing is updated until the flag is cleared") {
@@ -438,9 +514,10 @@ TEST_CASE("after a step that failed nothing is updated until the flag is cleared
   const Trained real(recipe);
   ProgramRun::Executables compiled;
   ProgramRun run(step, compiled);
-  const auto& port = step.tensors.front();
+  const auto& tensors = step.stages.front().tensors;
+  const auto& port = tensors.front();
   for (const auto& stored : real.weights->stored()) {
-    const auto own = std::ranges::find(step.tensors, stored.name, &program::Port::name);
+    const auto own = std::ranges::find(tensors, stored.name, &program::Port::name);
     run.put(0, *own, stored.data.detach());
   }
   const auto batches = load_batches(*real.session->corpus, Split::train, 0, real.session->layout());

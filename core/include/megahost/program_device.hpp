@@ -1,8 +1,9 @@
 #pragma once
 /// Devices that run whole programs, where LibTorch has no operators: those of XLA (Trainium, TPUs).
-/// A training step is given to them as one module of StableHLO; everything else of a run (initial
+/// A training step is given to them as a few modules of StableHLO; everything else of a run (initial
 /// values, evaluation, checkpoints) computes in the host's memory. One process has several devices:
-/// each is a rank of the module.
+/// each is a rank of a module. Stages of a pipeline have modules of their own, on devices of their
+/// own.
 ///
 /// Source:  the StableHLO specification, openxla.org/stablehlo/spec
 
@@ -29,15 +30,16 @@ public:
     virtual void copy_to(const at::Tensor& host) const = 0;
   };
 
-  /// A module that is compiled for the first devices, one for each of its ranks.
+  /// A module that is compiled for some of the devices, one for each of its ranks.
   class MH_API Program {
   public:
     virtual ~Program();
 
-    /// Runs it on all of them: [device][argument] -> [device][result]. An argument whose memory a
+    /// Begins to run it on all of them: [rank][argument] -> [rank][result]. Results may be arguments
+    /// of other programs at once; reading or copying one waits for it. An argument whose memory a
     /// result takes over (`tf.aliasing_output`) is not used again.
     ///
-    /// Throws:  mh::Error with what a device says
+    /// Throws:  mh::Error with what a device says, also of an earlier run that has failed meanwhile
     [[nodiscard]] virtual std::vector<std::vector<std::unique_ptr<Buffer>>>
     run(const std::vector<std::vector<const Buffer*>>& arguments) = 0;
 
@@ -61,11 +63,16 @@ public:
   [[nodiscard]] virtual std::unique_ptr<Buffer>
   upload(const at::Tensor& host, int64_t device) const = 0;
 
-  /// Compiles a module of StableHLO of as many ranks as `devices`.
+  /// Begins to copy a tensor to the memory of another device, 0 to count() - 1. The tensor may be
+  /// freed before the copy has ended.
+  [[nodiscard]] virtual std::unique_ptr<Buffer>
+  copy(const Buffer& tensor, int64_t device) const = 0;
+
+  /// Compiles a module of StableHLO; rank r of it runs on devices[r].
   ///
   /// Throws:  mh::Error with what the compiler says
   [[nodiscard]] virtual std::unique_ptr<Program>
-  compile(const std::string& module, int64_t devices) const = 0;
+  compile(const std::string& module, const std::vector<int64_t>& devices) const = 0;
 };
 
 } // namespace mh

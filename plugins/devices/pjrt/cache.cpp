@@ -45,8 +45,11 @@ void write_file(const std::filesystem::path& file, const std::string& bytes) {
 std::filesystem::path ProgramCache::file_of(
     const PjrtClient& client, const std::string& module, const std::vector<size_t>& devices
 ) const {
-  const std::string key =
-      client.fingerprint() + "\n" + std::to_string(devices.size()) + "\n" + module;
+  std::string key = client.fingerprint() + "\n";
+  for (const size_t device : devices) {
+    key += std::to_string(device) + " ";
+  }
+  key += "\n" + module;
   char name[33]; // two hashes of 64 bits
   std::snprintf(
       name, sizeof name, "%016" PRIx64 "%016" PRIx64, mh::hash_text(key), mh::hash_text(key + "\n")

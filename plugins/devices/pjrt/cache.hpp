@@ -13,7 +13,7 @@
 
 namespace pjrt {
 
-/// A file for each module, number of devices and version of plugin and compiler. Files are written
+/// A file for each module, its devices, and version of plugin and compiler. Files are written
 /// under another name and renamed, so that no reader meets half of one.
 class ProgramCache {
 public:

@@ -371,6 +371,22 @@ PjrtBuffer PjrtClient::upload(const at::Tensor& host, size_t device) const {
   return buffer;
 }
 
+PjrtBuffer PjrtClient::copy(const PjrtBuffer& tensor, size_t device) const {
+  if (api_->PJRT_Buffer_CopyToDevice == nullptr) {
+    throw mh::Error(
+        "the PJRT plugin " + library_ +
+            " copies no tensors from device to device, as stages of a "
+            "pipeline do",
+        "set parallel.pipeline to 1"
+    );
+  }
+  auto call = PJRT_ARGUMENTS(PJRT_Buffer_CopyToDevice_Args);
+  call.buffer = tensor.raw();
+  call.dst_device = devices_.at(device);
+  check(api_->PJRT_Buffer_CopyToDevice(&call), "copying a tensor to another device");
+  return {*this, call.dst_buffer};
+}
+
 void PjrtClient::check(PJRT_Error* error, const char* doing) const {
   if (error == nullptr) {
     return;

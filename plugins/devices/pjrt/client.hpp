@@ -111,6 +111,9 @@ public:
   /// Copies a tensor of the host to a device.
   [[nodiscard]] PjrtBuffer upload(const at::Tensor& host, size_t device) const;
 
+  /// Begins to copy a tensor from one device to another.
+  [[nodiscard]] PjrtBuffer copy(const PjrtBuffer& tensor, size_t device) const;
+
 private:
   friend class PjrtBuffer;
   friend class Executable;

@@ -7,10 +7,10 @@
 #include <megahost/plugin.hpp>
 #include <megahost/program_device.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -147,21 +147,27 @@ public:
     return std::make_unique<HeldBuffer>(client_.upload(host, static_cast<size_t>(device)));
   }
 
-  std::unique_ptr<Program> compile(const std::string& module, int64_t devices) const override {
-    if (devices > count()) {
+  std::unique_ptr<Buffer> copy(const Buffer& tensor, int64_t device) const override {
+    const pjrt::PjrtBuffer& held = static_cast<const HeldBuffer&>(tensor).held();
+    return std::make_unique<HeldBuffer>(client_.copy(held, static_cast<size_t>(device)));
+  }
+
+  std::unique_ptr<Program>
+  compile(const std::string& module, const std::vector<int64_t>& devices) const override {
+    const int64_t needed = *std::max_element(devices.begin(), devices.end()) + 1;
+    if (needed > count()) {
       throw mh::Error(
-          "the program has " + std::to_string(devices) + " ranks, and " + client_.library() +
-              " has " + std::to_string(count()) + (count() == 1 ? " device" : " devices"),
+          "the step needs " + std::to_string(needed) + " devices, and " + client_.library() +
+              " has " + std::to_string(count()),
           "lower the degrees in `parallel`, or give it more devices by device.options"
       );
     }
-    std::vector<size_t> all(static_cast<size_t>(devices));
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<size_t> numbers(devices.begin(), devices.end());
     if (cache_.empty()) {
-      return std::make_unique<DeviceProgram>(client_.compile(module, all));
+      return std::make_unique<DeviceProgram>(client_.compile(module, numbers));
     }
     const pjrt::ProgramCache cache(cache_);
-    return std::make_unique<DeviceProgram>(cache.compile(client_, module, all));
+    return std::make_unique<DeviceProgram>(cache.compile(client_, module, numbers));
   }
 
 private:

@@ -151,15 +151,16 @@ text = run("program", "small.toml", "-o", "looped", "--scan", *four)
 assert ", loops of 4 x " in text and "stablehlo.while" in (folder / "looped/pass.mlir").read_text(), text
 text = run("program", "small.toml", "-o", "unlike", "--scan")
 assert "no three layers that follow each other are alike" in text and " loops of " not in text, text
+
 # Stages of a pipeline on two devices, by a schedule that puts weight gradients off: a checkpoint of whole tensors, from which
 # LibTorch's CPU goes on, and the device again.
 stages = [*devices(2, "pipeline=2", 'schedule=zb-h1'), *cache, "--set", "model.layers=2"]
-run("run", "small.toml", "--run-dir", "layers-cpu", "--set", "model.layers=2")
+run("run", "small.toml", "--run-dir", "two-layers-cpu", "--set", "model.layers=2")
 text = run("run", "small.toml", "--run-dir", "stages", *stages, "--set", "train.exit_iters=4")
 assert "steps run on 2 devices" in text
 run("run", "small.toml", "--run-dir", "stages", "--resume", "--set", "model.layers=2", "--set", "train.exit_iters=8")
 run("run", "small.toml", "--run-dir", "stages", "--resume", *stages)
-assert worst("stages", "layers-cpu") < 1e-5
+assert worst("stages", "two-layers-cpu") < 1e-5
 
 # NaN stops the run as on the CPU, with the weights before it.
 text = run("run", "small.toml", "--run-dir", "nan", *pjrt, "--set", "optimizer.lr=1e30", code=6)
@@ -177,6 +178,6 @@ refused("guards.spike needs a step's loss before its update", *pjrt, "--set", "g
 refused("cannot be opened", "--set", "device.use=pjrt", "--set", "device.plugin=/nowhere/libx.so")
 refused("is no PJRT plugin", "--set", "device.use=pjrt", "--set", f"device.plugin={os.environ['MEGAHOST_PLUGIN_PATH']}/optimizers-sgd.so")
 refused("this layout needs 2 devices, and device \"pjrt\" has 1", *devices(1, "pipeline=2"), "--set", "model.layers=2")
-refused("does not fit the model's 1 layers", *devices(2, "pipeline=2"))
+refused("model.layers 1 is fewer than parallel.pipeline 2", *devices(2, "pipeline=2"))
 refused("this layout needs 8 devices, and device \"pjrt\" has 2", *devices(2, "tensor=4", "data=2"))
 refused('"four" is not NAME=VALUE', *pjrt, "--set", 'device.options=["four"]')

@@ -473,7 +473,7 @@ TEST_CASE("what cannot be a program is refused in words") {
   };
   CHECK(refused(small_mixture()).find("set model.capacity_factor") != std::string::npos);
   CHECK(
-      refused({"model.use=gpt"}, "pipeline=4").find("does not fit the model's 2 layers") !=
+      refused({"model.use=gpt"}, "pipeline=4").find("is fewer than parallel.pipeline 4") !=
       std::string::npos
   );
   CHECK(

@@ -364,6 +364,12 @@ TEST_CASE("four stages") {
   check_step({"model.use=gpt", "model.layers=4", "batch.global=12"}, "pipeline=4");
 }
 
+TEST_CASE("virtual stages, and weight gradients that are put off") {
+  const Settings four{"model.use=llama", "model.layers=4", "model.tied=false"};
+  check_step(four, "pipeline=2,virtual_stages=2");
+  check_step(four, "pipeline=2,virtual_stages=2,schedule=zb-v");
+}
+
 TEST_CASE("context parallel") {
   check_step({"model.use=llama"}, "context=2,context_method=all_gather");
   check_step({"model.use=llama"}, "context=2,context_method=all_to_all");

@@ -195,7 +195,7 @@ class Store:
     called when it has been done, and says whether its answer gets lost."""
 
     def __init__(self, buckets=("bucket",), certificate=None):
-        self.port, self.buckets, self.certificate = free_port(), buckets, certificate
+        self.buckets, self.certificate = buckets, certificate
         self.lock = threading.Lock()
         self.verify = lambda request: verify(request, secure=certificate is not None, clock=self.clock)
         self.clock = 0  # how many seconds it is ahead
@@ -229,9 +229,16 @@ class Store:
         return self
 
     def start(self):
-        log = self.stack.enter_context(tempfile.TemporaryFile())
-        moto = subprocess.Popen([PYTHON, "-m", "moto.server", "-p", str(self.port)], stdout=log, stderr=log)
+        log = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()), "moto.txt")
+        with log.open("w") as out:
+            moto = subprocess.Popen([PYTHON, "-m", "moto.server", "-p", "0"], stdout=out, stderr=out)  # a port that stays its own
         self.stack.callback(lambda: (moto.kill(), moto.wait()))
+        for _ in range(600):
+            if told := re.search(r"Running on http://127\.0\.0\.1:(\d+)\n", log.read_text()):
+                self.port = int(told[1])
+                return
+            time.sleep(0.1)
+        sys.exit(f"moto does not start: {log.read_text()}")
 
     def __exit__(self, *_):
         self.stack.close()
@@ -286,6 +293,7 @@ class Gateway(Store):
         if not shutil.which("radosgw"):
             print("there is no RADOS gateway: apt-get install ceph-mon ceph-osd radosgw ceph-common")
             sys.exit(SKIPPED)
+        self.port = free_port()
         self.folder = folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.stack.callback(lambda: [os.kill(process, signal.SIGKILL) for process in self.processes()])
         subprocess.run([pathlib.Path(__file__).with_name("gateway.sh"), folder, str(self.port), KEY, SECRET], check=True,

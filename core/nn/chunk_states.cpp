@@ -75,7 +75,7 @@ at::Tensor widened_to(at::Tensor decay, const at::Tensor& state) {
 enum class Factors : uint8_t { numbers, matrices };
 
 /// How states follow from each other.
-struct Passing {
+struct StatePassing {
   Factors kind;
   bool at_once; // numbers: in operations over all chunks, for devices whose time is in launches
 };
@@ -108,7 +108,7 @@ at::Tensor states_at_once(
 /// first. The states before each chunk go to `ret_states`, if that is defined; an update that is
 /// not defined adds nothing.
 at::Tensor follow(
-    const Passing& how,
+    const StatePassing& how,
     const at::Tensor& factors,
     const at::Tensor& updates,
     const at::Tensor& h,
@@ -138,7 +138,7 @@ at::Tensor follow(
 }
 
 /// The factor of all chunks of a run together.
-at::Tensor product_of(const Passing& how, const at::Tensor& factors, bool back) {
+at::Tensor product_of(const StatePassing& how, const at::Tensor& factors, bool back) {
   if (how.kind == Factors::numbers) {
     return factors.prod(0);
   }
@@ -148,7 +148,7 @@ at::Tensor product_of(const Passing& how, const at::Tensor& factors, bool back) 
 
 /// The state with which each own run begins: what follows from the runs before it, or behind it.
 std::vector<at::Tensor> first_states(
-    const Passing& how,
+    const StatePassing& how,
     const std::vector<at::Tensor>& factors,
     const std::vector<at::Tensor>& updates,
     const RunsOfRanks& runs,
@@ -187,7 +187,7 @@ std::vector<at::Tensor> first_states(
 /// The states before each chunk of this rank, from zeros at the sample's beginning; `back`: the same
 /// from its end to its beginning.
 at::Tensor all_states(
-    const Passing& how,
+    const StatePassing& how,
     const at::Tensor& factors,
     const at::Tensor& updates,
     const RunsOfRanks& runs,
@@ -212,13 +212,13 @@ at::Tensor all_states(
 /// recurrence: g = factorᵀ g + (gradient of the state before the chunk).
 struct StatesBefore : torch::autograd::Function<StatesBefore> {
   struct Saved {
-    Passing how;
+    StatePassing how;
     RunsOfRanks runs;
   };
 
   static at::Tensor forward(
       AutogradContext* ctx,
-      const Passing& how,
+      const StatePassing& how,
       const at::Tensor& factors,
       const at::Tensor& updates,
       const RunsOfRanks& runs
@@ -261,7 +261,7 @@ at::Tensor states_before(
   if (context.mode().tokens_apart) {
     return at::zeros_like(updates);
   }
-  const Passing how{.kind = kind, .at_once = context.mode().target != at::kCPU};
+  const StatePassing how{.kind = kind, .at_once = context.mode().target != at::kCPU};
   if (context.mode().kv_cache == nullptr) {
     const RunsOfRanks runs = runs_of_ranks(context);
     MH_ASSERT(

@@ -10,8 +10,8 @@
 /// mh::program::Graph graph = std::move(recorder).graph();
 /// ```
 
+#include "core/graph/graph.hpp"
 #include "core/program/dropout.hpp"
-#include "core/program/graph.hpp"
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/Tensor.h>

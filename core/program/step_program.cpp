@@ -1,9 +1,9 @@
 #include "core/program/step_program.hpp"
 
+#include "core/graph/loops.hpp"
+#include "core/graph/merge.hpp"
 #include "core/program/collectives.hpp"
 #include "core/program/dropout.hpp"
-#include "core/program/loops.hpp"
-#include "core/program/merge.hpp"
 #include "core/program/stablehlo/module.hpp"
 #include "core/program/stablehlo/writer.hpp"
 #include "core/program/step_recorder.hpp"

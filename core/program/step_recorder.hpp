@@ -1,7 +1,7 @@
 #pragma once
 /// One rank's training step, recorded in the parts that become modules.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 #include "core/program/step_program.hpp"
 #include "megahost/mesh.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "core/program/recorder.hpp"
 
-#include "core/program/loops.hpp"
+#include "core/graph/loops.hpp"
 #include "core/program/stablehlo/module.hpp"
 #include "megahost/error.hpp"
 

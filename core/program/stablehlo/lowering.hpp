@@ -1,7 +1,7 @@
 #pragma once
 /// How operators of ATen become operations of StableHLO: tables, one for each kind of operator.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 #include "core/program/stablehlo/writer.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 /// A recorded graph as a module of StableHLO.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 
 #include <cstdint>
 #include <map>

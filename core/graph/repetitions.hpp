@@ -1,7 +1,7 @@
 #pragma once
 /// Parts of a graph that repeat: layers that are alike.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 
 #include <cstddef>
 #include <cstdint>

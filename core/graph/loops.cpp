@@ -1,7 +1,7 @@
-#include "core/program/loops.hpp"
+#include "core/graph/loops.hpp"
 
 #include "core/base/text.hpp"
-#include "core/program/repetitions.hpp"
+#include "core/graph/repetitions.hpp"
 
 #include <ATen/ops/scalar_tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Layers that are alike as loops, so that a program of many is no longer than one of a few.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "core/program/merge.hpp"
+#include "core/graph/merge.hpp"
 
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/program/repetitions.hpp"
+#include "core/graph/repetitions.hpp"
 
 #include <c10/util/accumulate.h>
 

@@ -2,7 +2,7 @@
 /// The graphs of all ranks as one: what differs in value becomes a table, what differs otherwise is
 /// refused.
 
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "core/program/graph.hpp"
+#include "core/graph/graph.hpp"
 
 #include <algorithm>
 

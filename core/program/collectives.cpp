@@ -205,15 +205,19 @@ ranks_of_stages(const MeshShape& shape, const std::string& order) {
   return stages;
 }
 
+size_t stage_of(const std::vector<std::vector<int64_t>>& stages, int64_t rank) {
+  const auto own = std::ranges::find_if(stages, [rank](const auto& ranks) {
+    return std::ranges::binary_search(ranks, rank);
+  });
+  return static_cast<size_t>(own - stages.begin());
+}
+
 Mesh recorded_mesh(
     const MeshShape& shape, int64_t rank, const std::string& order, StageTransfers& stages
 ) {
   define_collectives();
-  auto replicas = ranks_of_stages(shape, order);
-  const auto own = std::ranges::find_if(replicas, [rank](const auto& ranks) {
-    return std::ranges::binary_search(ranks, rank);
-  });
-  const Recording recording{shape, order, std::move(*own), stages};
+  const auto all = ranks_of_stages(shape, order);
+  const Recording recording{shape, order, all[stage_of(all, rank)], stages};
   return alone(shape, rank, {.order = order, .compute = [recording](const SilentCollective& asked) {
                                return record_collective(asked, recording);
                              }});

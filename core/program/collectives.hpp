@@ -37,6 +37,9 @@ public:
 [[nodiscard]] std::vector<std::vector<int64_t>>
 ranks_of_stages(const MeshShape& shape, const std::string& order);
 
+/// The pipeline stage of a rank, among those of `ranks_of_stages`.
+[[nodiscard]] size_t stage_of(const std::vector<std::vector<int64_t>>& stages, int64_t rank);
+
 /// The place of `rank` in a mesh whose collectives on the Meta device are recorded as these
 /// operators, whose groups are of the replicas of a stage. In host memory all ranks say the same.
 /// `stages` outlives the mesh.

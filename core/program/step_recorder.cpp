@@ -47,14 +47,6 @@ const std::string& name_of(const Parameter& parameter) {
   return parameter.pieces.front().name;
 }
 
-int64_t stage_of(const MeshShape& shape, const std::string& order, int64_t rank) {
-  const auto stages = ranks_of_stages(shape, order);
-  const auto own = std::ranges::find_if(stages, [rank](const auto& ranks) {
-    return std::ranges::binary_search(ranks, rank);
-  });
-  return own - stages.begin();
-}
-
 class StepRecorder {
 public:
   StepRecorder(
@@ -65,7 +57,11 @@ public:
       int64_t rank
   )
       : modules_(recorder_)
-      , transfers_(modules_, stage_of(shape, recipe.parallel.order, rank), shape.pp)
+      , transfers_(
+            modules_,
+            static_cast<int64_t>(stage_of(ranks_of_stages(shape, recipe.parallel.order), rank)),
+            shape.pp
+        )
       , mesh_(recorded_mesh(shape, rank, recipe.parallel.order, transfers_)) {
     // Data-parallel ranks keep ranges of rows, whichever the stage of ZeRO: a program has all that
     // it gathers, and the compiler says how long.
